@@ -1,0 +1,42 @@
+"""Where a queue keeps what does not live in its database. Computes names, touches nothing.
+
+    queue.db                        the queue
+    queue.db.d/                     its support folder (0700)
+      workers/<token>.lock          held by a worker for its life; lists its running attempts
+      workers/<token>.guard         held by that worker's guardian
+      workers/<token>.bell          the worker's doorbell (FIFO)
+      workers/<token>.<slot>.<n>    attempt locks, inherited by the commands of one slot
+      waiters/<token>.bell          doorbells of `wait`, `events --wait` and the like
+      attempts/<xx>/<token>.stdout  a running attempt's streams, or large ones that stay
+"""
+
+from __future__ import annotations
+
+import os
+
+STREAMS = ("stdout", "stderr")
+
+
+def support_dir(db_path: str) -> str:
+    """The support folder of the queue at `db_path`."""
+    return db_path + ".d"
+
+
+def workers_dir(db_path: str) -> str:
+    """Where workers keep locks and doorbells."""
+    return os.path.join(db_path + ".d", "workers")
+
+
+def waiters_dir(db_path: str) -> str:
+    """Where those who wait for an event keep their doorbells."""
+    return os.path.join(db_path + ".d", "waiters")
+
+
+def stream_path(db_path: str, token: str, stream: str) -> str:
+    """The file of one stream (`stdout` or `stderr`) of the attempt with this random id.
+
+    Named by the random id and not by job and attempt numbers, so that an older copy of the
+    database that is put beside a newer folder never shows another job's output. Spread over
+    256 folders, so that a million of them stay quick to open.
+    """
+    return os.path.join(db_path + ".d", "attempts", token[:2], f"{token}.{stream}")
