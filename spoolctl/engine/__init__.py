@@ -1,0 +1,1 @@
+"""What a worker does: claim, run, watch, record, and take back what the dead left behind."""

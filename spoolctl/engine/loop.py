@@ -1,0 +1,146 @@
+"""The event loop's parts: signals, deadlines, and sleeping in the kernel until one of them."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import select
+import selectors
+import signal
+from collections.abc import Hashable, Iterable
+from types import FrameType
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Deadlines:
+    """Named points in time (monotonic seconds), the earliest first.
+
+    Setting a name again replaces its time; stale heap entries are skipped when met.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[Hashable, float] = {}
+        self._heap: list[tuple[float, int, Hashable]] = []
+        self._count = 0
+
+    def set(self, name: Hashable, at: float) -> None:
+        """Make `name` fall due at `at`."""
+        self._at[name] = at
+        self._count += 1  # names need not be comparable with each other
+        heapq.heappush(self._heap, (at, self._count, name))
+
+    def sooner(self, name: Hashable, at: float) -> None:
+        """Like `set`, unless `name` falls due earlier already."""
+        if self._at.get(name, at + 1) > at:
+            self.set(name, at)
+
+    def drop(self, name: Hashable) -> None:
+        """Forget `name`; it need not exist."""
+        self._at.pop(name, None)
+
+    def due(self, now: float) -> list[Hashable]:
+        """Names whose time has come; they are forgotten."""
+        names = []
+        while self._heap and self._heap[0][0] <= now:
+            at, _, name = heapq.heappop(self._heap)
+            if self._at.get(name) == at:
+                del self._at[name]
+                names.append(name)
+        return names
+
+    def next_in(self, now: float) -> float | None:
+        """Seconds until the earliest deadline (0 if it has passed); None if there is none."""
+        while self._heap and self._at.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return max(0.0, self._heap[0][0] - now) if self._heap else None
+
+
+class Signals:
+    """Signals as bytes in a pipe that a selector can watch.
+
+    One that was ignored when the process started stays ignored, as under nohup. Must be
+    installed in the main thread, before anything slow: a stop request that comes while the
+    worker starts is then kept until the loop looks.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._stops = 0
+        self._old = {}
+        for number in (*STOP_SIGNALS, signal.SIGCHLD):
+            if signal.getsignal(number) is signal.SIG_IGN and number != signal.SIGCHLD:
+                continue
+            handler = self._stop if number != signal.SIGCHLD else _noted
+            self._old[number] = signal.signal(number, handler)
+        # A handler interrupts system calls unless told otherwise; Python restarts them.
+
+    @property
+    def fd(self) -> int:
+        """Readable when a signal has arrived."""
+        return self._read
+
+    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+        self._stops += 1
+
+    def stops(self) -> int:
+        """How many stop requests have come so far."""
+        return self._stops
+
+    def drain(self) -> None:
+        """Empty the pipe."""
+        try:
+            while os.read(self._read, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """Give the signals back to whoever had them before."""
+        for number, handler in self._old.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        signal.set_wakeup_fd(self._old_fd)
+        os.close(self._read)
+        os.close(self._write)
+
+
+def _noted(_number: int, _frame: FrameType | None) -> None:
+    """The byte in the wake-up pipe is all that is needed."""
+
+
+class Sleeper:
+    """Sleeps in the kernel until a descriptor is readable or time is up."""
+
+    def __init__(self, fds: Iterable[int]) -> None:
+        self._selector = selectors.DefaultSelector()
+        for fd in fds:
+            self._selector.register(fd, selectors.EVENT_READ)
+
+    def add(self, fd: int) -> None:
+        """Watch one more descriptor."""
+        self._selector.register(fd, selectors.EVENT_READ)
+
+    def remove(self, fd: int) -> None:
+        """Stop watching; the descriptor may be closed already."""
+        try:
+            self._selector.unregister(fd)
+        except (KeyError, ValueError):
+            pass
+
+    def sleep(self, timeout_s: float | None) -> frozenset[int]:
+        """The descriptors that became readable within `timeout_s` (None: for ever)."""
+        return frozenset(key.fd for key, _ in self._selector.select(timeout_s))
+
+    def close(self) -> None:
+        """Release the selector (not what it watches)."""
+        self._selector.close()
+
+
+def writable(fd: int) -> bool:
+    """Whether a write of at most PIPE_BUF bytes to `fd` would not block now (poll(2))."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(0))

@@ -1,0 +1,65 @@
+"""What a worker is asked to do, and what it answers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+HEARTBEAT_INTERVAL_S = 5.0
+POLL_INTERVAL_S = 5.0
+GRACE_S = 5.0
+INLINE_BYTES = 64 * 1024
+MAX_OUTPUT_BYTES = 1 << 30
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Progress = Callable[[int, int, int, int], None]
+
+
+class WorkOptions(NamedTuple):
+    """How to work. Seconds and bytes; None: no such limit.
+
+    `lanes`: queues in order of preference, None for all. `jobs`: commands side by side.
+    `slots`: refuse to claim while that many attempts of the lane live, over all workers.
+    `once`: at most one attempt. `drain`: end when the lanes are settled.
+    `reap_after_s`: age of a heartbeat from which its worker is looked into; None: four of
+    that worker's intervals, at least 30 s. `inline_bytes`: streams up to this size move into
+    the database. `idle_timeout_s`: end after so long without anything to do.
+    """
+
+    lanes: tuple[str, ...] | None = ("default",)
+    jobs: int = 1
+    once: bool = False
+    drain: bool = False
+    slots: int | None = None
+    max_jobs: int | None = None
+    idle_timeout_s: float | None = None
+    poll_interval_s: float = POLL_INTERVAL_S
+    worker_id: str | None = None
+    reap_after_s: float | None = None
+    heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S
+    shutdown_timeout_s: float | None = None
+    max_output_bytes: int = MAX_OUTPUT_BYTES
+    inline_bytes: int = INLINE_BYTES
+    grace_s: float = GRACE_S
+    trust: bool = False
+
+
+class WorkResult(NamedTuple):
+    """What a worker did. `executed`: attempts that it ran to their end.
+
+    `drained`: a drain reached its end (False: a signal came first). `job_id`, `attempt_no`,
+    `attempt_state` and `job_state` tell of the last attempt, for `once`; `job_state` is None
+    if its result was discarded. `failure`: why the worker had to stop (the queue's file was
+    removed or migrated); None otherwise.
+    """
+
+    executed: int
+    drained: bool
+    stopped: bool
+    job_id: int | None
+    attempt_no: int | None
+    attempt_state: str | None
+    job_state: str | None
+    failure: Exception | None
