@@ -1,0 +1,219 @@
+"""An attempt's stdout and stderr while it runs, and what becomes of them when it ends.
+
+Each stream is a plain file, opened O_APPEND and handed to the command itself: there is no
+pipe to drain, so nothing is lost when the worker dies. The worker keeps its descriptor, so
+that it can still read what was written after somebody removed the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from typing import NamedTuple
+
+from spoolctl.core.paths import STREAMS, stream_path
+from spoolctl.core.records import Capture
+from spoolctl.engine.punch import BLOCK_BYTES, punch_hole
+
+# Nobody else may read a job's output, whatever the umask.
+FILE_MODE = 0o600
+DIR_MODE = 0o700
+
+NOTHING = Capture(size_bytes=0, data=b"")
+MISSING = Capture(size_bytes=0, data=None, missing=True)
+
+
+class Gap(NamedTuple):
+    """Bytes [start, end) that were dropped from the middle of a stream."""
+
+    start: int
+    end: int
+
+
+class Stream:
+    """One stream of a running attempt."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.fd = open_stream(path)
+        self._seen = 0
+        self._gap: Gap | None = None
+        self._shortened = False
+
+    def look(self, limit_bytes: int) -> bool:
+        """Note the size; cut the middle out if it is over the limit.
+
+        Returns False if the stream is too long and this file system cannot drop its middle.
+        """
+        size = os.fstat(self.fd).st_size
+        self._shortened |= size < self._seen
+        self._seen = size
+        if size - self._dropped() <= limit_bytes:
+            return True
+        return self._cut(size, limit_bytes)
+
+    def _dropped(self) -> int:
+        return self._gap.end - self._gap.start if self._gap else 0
+
+    def _cut(self, size: int, limit_bytes: int) -> bool:
+        """Keep the first and the last half of the limit, in whole blocks."""
+        half = max(BLOCK_BYTES, limit_bytes // 2 // BLOCK_BYTES * BLOCK_BYTES)
+        start = self._gap.start if self._gap else half
+        end = (size - half) // BLOCK_BYTES * BLOCK_BYTES
+        old_end = self._gap.end if self._gap else start
+        if end <= old_end:
+            return True
+        if not punch_hole(self.fd, old_end, end - old_end):
+            return False
+        self._gap = Gap(start, end)
+        return True
+
+    def finish(self, inline_bytes: int, limit_bytes: int) -> Capture:
+        """Take stock when the attempt has ended; a stream that stays a file is synced.
+
+        Small ones come back as bytes. `inline_bytes` 0 keeps even a small one as a file
+        (survivors may still write to it).
+        """
+        stat = os.fstat(self.fd)
+        size = stat.st_size
+        # All writes through the inherited descriptor end at its offset: a file that is now
+        # shorter was truncated by the command itself (`>/dev/stderr` opens it anew).
+        shortened = self._shortened or size < max(self._seen, os.lseek(self.fd, 0, os.SEEK_CUR))
+        if size == 0:
+            return Capture(0, b"", shortened=shortened)
+        if size > limit_bytes:
+            self.look(limit_bytes)
+        gap = self._gap or Gap(0, 0)
+        kept = size - self._dropped()
+        if kept <= inline_bytes or (stat.st_nlink == 0 and kept <= limit_bytes):
+            data = read_range(self.fd, 0, gap.start) + read_range(self.fd, gap.end, size)
+            return Capture(size, data, gap.end - gap.start, gap.start, shortened)
+        if stat.st_nlink == 0:
+            return Capture(0, None, missing=True)
+        os.fsync(self.fd)
+        return Capture(size, None, gap.end - gap.start, gap.start, shortened)
+
+    def close(self) -> None:
+        """Release the descriptor; the file stays."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Streams:
+    """Both streams of one attempt."""
+
+    def __init__(self, db_path: str, token: str) -> None:
+        """Create both files, or neither. Raises OSError."""
+        out, err = (stream_path(db_path, token, name) for name in STREAMS)
+        self.stdout = Stream(out)
+        try:
+            self.stderr = Stream(err)
+        except OSError:
+            self.stdout.close()
+            os.unlink(out)
+            raise
+
+    def look(self, limit_bytes: int) -> bool:
+        """See `Stream.look`, for both."""
+        return self.stdout.look(limit_bytes) and self.stderr.look(limit_bytes)
+
+    def finish(self, inline_bytes: int, limit_bytes: int) -> tuple[Capture, Capture]:
+        """See `Stream.finish`, for both. Raises OSError if a file cannot be read or synced."""
+        out = self.stdout.finish(inline_bytes, limit_bytes)
+        err = self.stderr.finish(inline_bytes, limit_bytes)
+        if (out.data is None and not out.missing) or (err.data is None and not err.missing):
+            sync_dir(os.path.dirname(self.stdout.path))
+        return out, err
+
+    def remove(self, out: Capture, err: Capture) -> None:
+        """After the commit: unlink what now is in the database."""
+        for stream, capture in ((self.stdout, out), (self.stderr, err)):
+            if capture.data is not None:
+                with suppress(OSError):
+                    os.unlink(stream.path)
+
+    def close(self) -> None:
+        """Release both descriptors."""
+        self.stdout.close()
+        self.stderr.close()
+
+
+def open_stream(path: str) -> int:
+    """Create one stream's file (and its folders, 0700); returns the descriptor."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, FILE_MODE)
+    except FileNotFoundError:
+        make_private_dirs(os.path.dirname(path))
+        fd = os.open(path, flags, FILE_MODE)
+    return fd
+
+
+def make_private_dirs(folder: str) -> None:
+    """Like `os.makedirs`, each new folder 0700 whatever the umask, its parent synced."""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    make_private_dirs(parent)
+    with suppress(FileExistsError):
+        os.mkdir(folder, DIR_MODE)
+        sync_dir(parent)
+    if not os.path.isdir(folder):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
+
+
+def sync_dir(folder: str) -> None:
+    """Make a folder's entries durable (fsync(2): syncing a file does not do that)."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_range(fd: int, start: int, end: int) -> bytes:
+    """Bytes [start, end) of a file, fewer if it is shorter."""
+    parts = []
+    while start < end:
+        part = os.pread(fd, end - start, start)
+        if not part:
+            break
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
+
+
+def salvage(db_path: str, token: str, inline_bytes: int) -> tuple[Capture, Capture]:
+    """What a dead worker's attempt left behind, stream by stream; for its reaper.
+
+    Raises OSError if a file is there but cannot be read or synced.
+    """
+    out, err = (
+        _salvage_one(stream_path(db_path, token, name), inline_bytes) for name in STREAMS
+    )
+    return out, err
+
+
+def _salvage_one(path: str, inline_bytes: int) -> Capture:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return MISSING
+    try:
+        size = os.fstat(fd).st_size
+        if size <= inline_bytes:
+            return Capture(size, read_range(fd, 0, size))
+        os.fsync(fd)
+        return Capture(size, None)
+    finally:
+        os.close(fd)
+
+
+def remove_stored(db_path: str, token: str, out: Capture, err: Capture) -> None:
+    """Unlink the files of those streams that were stored in the database."""
+    for name, capture in zip(STREAMS, (out, err), strict=True):
+        if capture.data is not None:
+            with suppress(OSError):
+                os.unlink(stream_path(db_path, token, name))
