@@ -19,6 +19,7 @@ from spoolctl.engine.punch import BLOCK_BYTES, punch_hole
 # Nobody else may read a job's output, whatever the umask.
 FILE_MODE = 0o600
 DIR_MODE = 0o700
+CHUNK_BYTES = 1 << 20
 
 NOTHING = Capture(size_bytes=0, data=b"")
 MISSING = Capture(size_bytes=0, data=None, missing=True)
@@ -69,30 +70,46 @@ class Stream:
         self._gap = Gap(start, end)
         return True
 
-    def finish(self, inline_bytes: int, limit_bytes: int) -> Capture:
+    def finish(self, inline_bytes: int, limit_bytes: int, *, keep: bool) -> Capture:
         """Take stock when the attempt has ended; a stream that stays a file is synced.
 
-        Small ones come back as bytes. `inline_bytes` 0 keeps even a small one as a file
-        (survivors may still write to it).
+        Small ones come back as bytes. With `keep` even an empty one stays a file (survivors
+        may still write to it).
         """
         stat = os.fstat(self.fd)
         size = stat.st_size
         # All writes through the inherited descriptor end at its offset: a file that is now
         # shorter was truncated by the command itself (`>/dev/stderr` opens it anew).
         shortened = self._shortened or size < max(self._seen, os.lseek(self.fd, 0, os.SEEK_CUR))
-        if size == 0:
+        if size == 0 and not keep:
             return Capture(0, b"", shortened=shortened)
         if size > limit_bytes:
             self.look(limit_bytes)
         gap = self._gap or Gap(0, 0)
         kept = size - self._dropped()
-        if kept <= inline_bytes or (stat.st_nlink == 0 and kept <= limit_bytes):
+        if kept <= inline_bytes and not keep:
             data = read_range(self.fd, 0, gap.start) + read_range(self.fd, gap.end, size)
             return Capture(size, data, gap.end - gap.start, gap.start, shortened)
-        if stat.st_nlink == 0:
-            return Capture(0, None, missing=True)
+        if stat.st_nlink == 0 and not self._rescue(size, gap):
+            return MISSING
         os.fsync(self.fd)
         return Capture(size, None, gap.end - gap.start, gap.start, shortened)
+
+    def _rescue(self, size: int, gap: Gap) -> bool:
+        """Write a file that somebody removed anew; False if its name is taken."""
+        try:
+            # Without O_APPEND: Linux would append whatever the offset says (pwrite(2), BUGS).
+            copy = open_stream(self.path, append=False)
+        except FileExistsError:
+            return False
+        os.ftruncate(copy, size)
+        for start, end in ((0, gap.start), (gap.end, size)):
+            at = start
+            while part := os.pread(self.fd, min(CHUNK_BYTES, end - at), at):
+                at += os.pwrite(copy, part, at)
+        os.close(self.fd)
+        self.fd = copy
+        return True
 
     def close(self) -> None:
         """Release the descriptor; the file stays."""
@@ -119,10 +136,12 @@ class Streams:
         """See `Stream.look`, for both."""
         return self.stdout.look(limit_bytes) and self.stderr.look(limit_bytes)
 
-    def finish(self, inline_bytes: int, limit_bytes: int) -> tuple[Capture, Capture]:
+    def finish(
+        self, inline_bytes: int, limit_bytes: int, *, keep: bool
+    ) -> tuple[Capture, Capture]:
         """See `Stream.finish`, for both. Raises OSError if a file cannot be read or synced."""
-        out = self.stdout.finish(inline_bytes, limit_bytes)
-        err = self.stderr.finish(inline_bytes, limit_bytes)
+        out = self.stdout.finish(inline_bytes, limit_bytes, keep=keep)
+        err = self.stderr.finish(inline_bytes, limit_bytes, keep=keep)
         if (out.data is None and not out.missing) or (err.data is None and not err.missing):
             sync_dir(os.path.dirname(self.stdout.path))
         return out, err
@@ -140,9 +159,9 @@ class Streams:
         self.stderr.close()
 
 
-def open_stream(path: str) -> int:
+def open_stream(path: str, *, append: bool = True) -> int:
     """Create one stream's file (and its folders, 0700); returns the descriptor."""
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | (os.O_APPEND if append else 0)
     try:
         fd = os.open(path, flags, FILE_MODE)
     except FileNotFoundError:

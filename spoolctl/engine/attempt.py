@@ -1,0 +1,308 @@
+"""One attempt: start it, limit its time, end its tree, say how it ended."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import tempfile
+from collections.abc import Mapping
+from enum import Enum
+
+from spoolctl.core.paths import support_dir, workers_dir
+from spoolctl.core.records import Claimed, Outcome
+from spoolctl.core.states import AttemptState, Reason
+from spoolctl.engine.capture import Streams, make_private_dirs
+from spoolctl.engine.children import Exit
+from spoolctl.process import locks
+from spoolctl.process.identity import start_of
+from spoolctl.process.roster import Roster
+from spoolctl.process.spawn import SpawnFailed, spawn
+from spoolctl.process.tree import Ending, Target
+
+MARK = "SPOOLCTL_ATTEMPT_PATH"
+
+# No fault of the job's: worth waiting for instead of spending its budget.
+_SCARCE = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+)
+
+
+class NoResources(Exception):
+    """The machine is short of something (disk, memory, processes, files); try again later."""
+
+
+class Why(Enum):
+    """Why the processes of an attempt are being ended."""
+
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    SHUTDOWN = "shutdown"
+    OUTPUT_LIMIT = "output_limit"
+    STORE_GONE = "store_gone"
+
+
+class Slot:
+    """One place for a running command, with the lock that its processes inherit.
+
+    The lock file is used again by the next attempt as soon as nobody holds it; survivors of
+    a succeeded attempt keep theirs, and the slot goes on with a new file.
+    """
+
+    def __init__(self, db_path: str, token: str, index: int) -> None:
+        self.index = index
+        self._base = os.path.join(workers_dir(db_path), f"{token}.{index}")
+        self._turn = 0
+        self._fd: int | None = None
+
+    @property
+    def lock_path(self) -> str:
+        """The current lock file."""
+        return f"{self._base}.{self._turn}"
+
+    def lock(self) -> int:
+        """The held lock's descriptor, for the next command. Raises OSError."""
+        while self._fd is None:
+            try:
+                self._fd = locks.take(self.lock_path)
+            except FileNotFoundError:
+                make_private_dirs(os.path.dirname(self._base))
+                continue
+            if self._fd is None:
+                self._turn += 1
+        return self._fd
+
+    def handed_over(self) -> None:
+        """The command has inherited the lock: drop our copy, or we would keep it alive."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def is_free(self) -> bool:
+        """Whether no process of the slot's last attempt holds the lock any more."""
+        if self._fd is None:
+            try:
+                self._fd = locks.take(self.lock_path)
+            except OSError:
+                return False  # cannot tell: look closer
+        return self._fd is not None
+
+    def close(self) -> None:
+        """Give the slot up; a lock file that nobody holds is removed."""
+        if self.is_free():
+            try:
+                os.unlink(self.lock_path)
+            except OSError:
+                pass
+        self.handed_over()
+
+
+class Running:
+    """An attempt whose command has been started.
+
+    `ending` is set while its processes are being ended, `why` says for what. `ended` and
+    `duration_s` are set when the leader has exited.
+    """
+
+    def __init__(
+        self, claimed: Claimed, slot: Slot, streams: Streams, pid: int, mono: float
+    ) -> None:
+        self.claimed = claimed
+        self.slot = slot
+        self.streams = streams
+        self.pid = pid
+        self.start = start_of(pid)
+        self.target = Target(claimed.token, pid, self.start, slot.lock_path)
+        self.started_mono = mono
+        self.ended: Exit | None = None
+        self.duration_s = 0.0
+        self.why: Why | None = None
+        self.ending: Ending | None = None
+        self.told_stuck: str | None = None
+
+    @property
+    def attempt_id(self) -> int:
+        """The attempt's id in the store."""
+        return self.claimed.attempt_id
+
+    @property
+    def gone(self) -> bool:
+        """Whether the leader has exited and, if they had to, all its processes too."""
+        return self.ended is not None and (self.ending is None or self.ending.gone)
+
+    def has_ended(self, ended: Exit, mono: float) -> None:
+        """The leader has exited; without success the rest of its tree must go too."""
+        self.ended = ended
+        self.duration_s = max(0.0, mono - self.started_mono)
+        if ended.code != 0:
+            self.end(Why.FAILED, 0.0 if self.why else None, mono)
+
+    def end(self, why: Why, grace_s: float | None, mono: float) -> None:
+        """Begin to end the attempt's processes. A first reason stays, but for LOST."""
+        if self.why is None or why in (Why.LOST, Why.STORE_GONE):
+            self.why = why
+        if self.ending is None:
+            self.ending = Ending(
+                self.target, grace_s=DEFAULT_GRACE_S if grace_s is None else grace_s, now_mono=mono
+            )
+
+
+DEFAULT_GRACE_S = 5.0
+
+
+def start(
+    claimed: Claimed, slot: Slot, roster: Roster, *, db_path: str, base_env: Mapping[str, str],
+    mono: float,
+) -> Running:
+    """Start the attempt's command.
+
+    Announced in the roster before it is spawned: whatever kills the worker from then on,
+    its guardian and the reaper know what to look for.
+
+    Raises:
+        SpawnFailed: it cannot be started, a failure of the job.
+        NoResources: it cannot be started now, no fault of the job's.
+    """
+    try:
+        lock_fd = slot.lock()
+        roster.announce(slot.index, claimed.token, slot.lock_path)
+        streams = Streams(db_path, claimed.token)
+    except OSError as error:
+        if error.errno in _SCARCE:
+            raise NoResources(_words(error)) from error
+        raise SpawnFailed(f"cannot create output files: {_words(error)}") from error
+    stdin_fd = -1
+    try:
+        stdin_fd = _open_stdin(claimed, db_path)
+        pid = spawn(
+            claimed.argv,
+            cwd=claimed.cwd,
+            env=environment(claimed, slot.index, db_path, base_env),
+            umask=claimed.umask,
+            stdin_fd=stdin_fd,
+            stdout_fd=streams.stdout.fd,
+            stderr_fd=streams.stderr.fd,
+            lock_fd=lock_fd,
+        )
+    except (SpawnFailed, OSError) as error:
+        _discard(streams)
+        if isinstance(error, SpawnFailed) and not error.temporary:
+            raise
+        raise NoResources(str(error)) from error
+    finally:
+        if stdin_fd >= 0:
+            os.close(stdin_fd)
+    slot.handed_over()
+    running = Running(claimed, slot, streams, pid, mono)
+    roster.spawned(slot.index, pid, running.start or "")
+    return running
+
+
+def _discard(streams: Streams) -> None:
+    streams.close()
+    for stream in (streams.stdout, streams.stderr):
+        try:
+            os.unlink(stream.path)
+        except OSError:
+            pass
+
+
+def _open_stdin(claimed: Claimed, db_path: str) -> int:
+    """What the command reads: its stored input, or nothing at all. Raises OSError."""
+    if not claimed.stdin:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    # An unlinked file and not a pipe: there is nobody to feed a pipe if the worker dies.
+    fd, path = tempfile.mkstemp(prefix="stdin.", dir=support_dir(db_path))
+    os.unlink(path)
+    left = memoryview(claimed.stdin)
+    while left:
+        left = left[os.write(fd, left) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def environment(
+    claimed: Claimed, slot: int, db_path: str, base_env: Mapping[str, str]
+) -> dict[str, str]:
+    """The command's environment: the worker's, what was captured, what was asked for, ours."""
+    env = dict(base_env)
+    env.update(claimed.env)
+    outer = base_env.get(MARK)
+    env.update(
+        SPOOLCTL_JOB_ID=str(claimed.job_id),
+        SPOOLCTL_ATTEMPT=str(claimed.attempt_no),
+        SPOOLCTL_ATTEMPT_ID=claimed.token,
+        SPOOLCTL_QUEUE=claimed.queue,
+        SPOOLCTL_DB=db_path,
+        SPOOLCTL_SLOT=str(slot),
+    )
+    # Ids of the attempts around this one stay in the path: ending an outer attempt ends the
+    # jobs of a worker that runs inside it too.
+    env[MARK] = f"{outer}:{claimed.token}" if outer else claimed.token
+    if claimed.key is not None:
+        env["SPOOLCTL_KEY"] = claimed.key
+    else:
+        env.pop("SPOOLCTL_KEY", None)  # an outer job's
+    return env
+
+
+def outcome(running: Running, *, inline_bytes: int, limit_bytes: int, survivors: int) -> Outcome:
+    """What to record of an attempt that is gone.
+
+    `survivors`: processes that a succeeded attempt left running; the streams that they may
+    still write to stay files. Raises OSError if a stream cannot be read or synced.
+    """
+    full = _disk_full(running.streams)
+    out, err = running.streams.finish(inline_bytes, limit_bytes, keep=survivors > 0)
+    state, reason, exit_code, error = _verdict(running)
+    if error is None and full and (out.size_bytes or err.size_bytes):
+        error = "output may be incomplete: the disk is full"
+    return Outcome(
+        attempt_id=running.attempt_id,
+        state=state,
+        reason=reason,
+        exit_code=exit_code,
+        error=error,
+        duration_s=running.duration_s,
+        survivors=survivors,
+        stdout=out,
+        stderr=err,
+    )
+
+
+def _verdict(running: Running) -> tuple[AttemptState, Reason | None, int | None, str | None]:
+    code = running.ended.code if running.ended else None
+    if running.why is Why.TIMEOUT:
+        text = f"timed out after {running.claimed.timeout_s}s"
+        return AttemptState.TIMED_OUT, Reason.TIMEOUT, None, text
+    if running.why is Why.SHUTDOWN:
+        return AttemptState.ABANDONED, Reason.WORKER_SHUTDOWN, None, "worker shut down"
+    if running.why is Why.OUTPUT_LIMIT:
+        return AttemptState.FAILED, Reason.OUTPUT_LIMIT, None, "output limit exceeded"
+    if running.why is Why.LOST:
+        return AttemptState.CANCELED, Reason.CANCELED, None, "canceled"
+    if code == 0:
+        return AttemptState.SUCCEEDED, None, 0, None
+    return AttemptState.FAILED, Reason.PROCESS_EXIT, code, exit_text(code or 0)
+
+
+def exit_text(code: int) -> str:
+    """An exit code in words; a negative one is the signal that ended the command."""
+    if code >= 0:
+        return f"exit {code}"
+    try:
+        return f"exit {code} (killed by {signal.Signals(-code).name})"
+    except ValueError:
+        return f"exit {code} (killed by signal {-code})"
+
+
+def _disk_full(streams: Streams) -> bool:
+    try:
+        return os.fstatvfs(streams.stdout.fd).f_bavail == 0
+    except OSError:
+        return False
+
+
+def _words(error: OSError) -> str:
+    return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
