@@ -31,7 +31,7 @@ EXITS: dict[int, Exit] = {
     5: Exit("conflict with the current state", False),
     6: Exit(
         "an awaited job did not succeed",
-        None,
+        False,
         "Comes with ok:true and no error: read data.all_succeeded and the states in data.jobs.",
     ),
 }
