@@ -1,0 +1,218 @@
+"""The first word chooses a verb; an error becomes an exit status, in one place."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from spoolctl import errors
+from spoolctl.cli import render
+from spoolctl.cli.parse import HelpAsked, UsageError, parse, wants_json
+from spoolctl.cli.render import Out, OutputClosed, OutputFailed
+from spoolctl.cli.values import closest
+from spoolctl.cli.verbs import VERBS
+from spoolctl.version import __version__
+
+if TYPE_CHECKING:
+    from spoolctl.cli.spec import Verb
+
+GLOBAL_FLAGS = ("--help", "-h", "--version")
+
+
+class Failure(NamedTuple):
+    """An error as the caller gets to see it."""
+
+    code: str
+    message: str
+    remediation: str | None = None
+    did_you_mean: str | None = None
+
+
+def main(words: Sequence[str], *, out: Out | None = None) -> int:
+    """Run one call of the program; returns its exit status. Never raises for bad input."""
+    started_mono = time.monotonic()
+    out = out or Out()
+    try:
+        return _dispatch(words, out, started_mono)
+    except OutputClosed:
+        return _die_by("SIGPIPE")
+    except KeyboardInterrupt:
+        return _die_by("SIGINT")
+    except Exception as error:
+        # The last resort of the process: everything else is named above or in `explain`.
+        return _fail(explain(error), words, out, started_mono)
+
+
+def _dispatch(words: Sequence[str], out: Out, started_mono: float) -> int:
+    name = words[0] if words else ""
+    if not words or name == "--":
+        raise UsageError(
+            "a verb is needed",
+            "MISSING_REQUIRED",
+            remediation="`spoolctl --help` names every verb",
+        )
+    if name not in VERBS:
+        return _no_verb(name, out)
+    module = import_module(VERBS[name].module)
+    verb: Verb = module.VERB
+    try:
+        args = parse(verb, words[1:])
+    except HelpAsked:
+        from spoolctl.cli.help import verb_help
+
+        out.write(render.encode(verb_help(verb)))
+        return 0
+    from spoolctl.cli.app import App
+
+    app = App(verb, args, out, started_mono=started_mono)
+    try:
+        status: int = module.run(args, app)
+    finally:
+        app.close()
+    return status
+
+
+def _no_verb(name: str, out: Out) -> int:
+    if name in ("--help", "-h"):
+        from spoolctl.cli.help import program_help
+
+        out.write(render.encode(program_help()))
+        return 0
+    if name == "--version":
+        out.line(f"spoolctl {__version__}")
+        return 0
+    spelling, equals, _ = name.partition("=")
+    if equals and spelling in GLOBAL_FLAGS:
+        raise UsageError(f"{spelling} takes no value")
+    if name.startswith("-"):
+        raise UsageError(
+            f"{spelling} is no flag of spoolctl itself",
+            "UNKNOWN_FLAG",
+            remediation="flags of a verb stand after it: spoolctl VERB --flag ...",
+            did_you_mean=closest(spelling, GLOBAL_FLAGS),
+        )
+    raise UsageError(
+        f"there is no verb {name!r}",
+        "UNKNOWN_COMMAND",
+        remediation="`spoolctl --help` names every verb",
+        did_you_mean=closest(name, tuple(VERBS)),
+    )
+
+
+# -- failures -------------------------------------------------------------------------------
+
+
+def explain(error: Exception) -> Failure:
+    """What to tell the caller about an error, with the next thing to try."""
+    if isinstance(error, UsageError):
+        return Failure(error.code, str(error), error.remediation, error.did_you_mean)
+    if isinstance(error, errors.NotFound):
+        return Failure(error.code, str(error), _advise_not_found(error))
+    if isinstance(error, errors.SafetyBlock):
+        return Failure(error.code, str(error), SAFETY_ADVICE.get(error.action))
+    if isinstance(error, errors.StoreUnusable):
+        code = "INVALID_INPUT" if error.kind in ("path", "unsupported") else error.code
+        return Failure(code, str(error), UNUSABLE_ADVICE.get(error.kind))
+    if isinstance(error, errors.Untrusted):
+        return Failure(error.code, str(error), "if you trust whoever can write it, give --trust")
+    if isinstance(error, errors.StoreFull):
+        return Failure(error.code, str(error), "free some disk space, then try again")
+    if isinstance(error, errors.SpoolError):
+        return Failure(error.code, str(error), getattr(error, "remediation", None))
+    if isinstance(error, OutputFailed):
+        return Failure("INTERNAL", f"cannot write to stdout: {error}", "give stdout some room")
+    if isinstance(error, MemoryError):
+        return Failure("INTERNAL", "out of memory")
+    if isinstance(error, OSError):
+        return Failure("INTERNAL", _os_error(error))
+    return Failure("INTERNAL", f"unexpected {type(error).__name__}: {error}")
+
+
+ADVICE = {
+    "INVALID_INPUT": "correct the value; `spoolctl VERB --help` shows what is accepted",
+    "MISSING_REQUIRED": "`spoolctl VERB --help` shows what is needed",
+    "UNKNOWN_FLAG": "`spoolctl VERB --help` names every flag; flags stand after the verb",
+    "UNKNOWN_COMMAND": "`spoolctl --help` names every verb",
+    "NOT_FOUND": "`spoolctl list` shows which jobs there are",
+    "SAFETY_BLOCK": "repeat the call with the confirmation that the message names",
+    "INTERNAL": "`spoolctl doctor` looks for the cause",
+    "LOCKED": "another process holds the write lock: try again",
+    "TIMEOUT": "wait again, or give more time",
+    "CONFLICT": "`spoolctl show ID` shows the job's state",
+    "IDEMPOTENCY_CONFLICT": "use another key, or submit the same execution",
+}
+"""Error code -> what to try next, where nothing more specific is known."""
+
+SAFETY_ADVICE = {
+    "cancel": "to stop a running job, give --running --yes",
+    "retry": "to give up the running attempt and start again, give --force",
+    "prune": "look first with --dry-run, or confirm with --yes",
+}
+"""What was to be done -> how it is confirmed."""
+
+UNUSABLE_ADVICE = {
+    "path": "give another path with --db or SPOOLCTL_DB",
+    "foreign": "this file belongs to another program: give another path with --db",
+    "damaged": "restore a backup, or move the file away; it was not changed",
+    "newer": "use the version of spoolctl that made it, or a newer one",
+    "read_only": "make the file and its folder writable, or give another path with --db",
+    "unsupported": "put the queue on a local disk, with --db or SPOOLCTL_DB",
+}
+"""Kind of an unusable file -> what to try."""
+
+
+def _advise_not_found(error: errors.NotFound) -> str | None:
+    where = f" (looked in {error.where})" if error.where else ""
+    if error.known_attempts:
+        numbers = ", ".join(str(number) for number in error.known_attempts)
+        return f"the job has the attempts {numbers}"
+    if error.attempt_no is not None:
+        return "the job has no attempts yet"
+    return f"`spoolctl list` shows which jobs there are{where}"
+
+
+def _os_error(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{reason}: {error.filename}" if error.filename else reason
+
+
+def _fail(failure: Failure, words: Sequence[str], out: Out, started_mono: float) -> int:
+    from spoolctl.cli.codes import ERRORS
+
+    exit_code = ERRORS[failure.code].exit_code
+    message = " ".join(failure.message.split()) or failure.code
+    remediation = failure.remediation or ADVICE[failure.code]
+    out.note(f"spoolctl: error: {render.visible(message)}")
+    hint = f" (did you mean {failure.did_you_mean}?)" if failure.did_you_mean else ""
+    out.note(f"  {render.visible(remediation)}{hint}")
+    # Nothing but frames may follow frames, and nothing may follow half an envelope.
+    if wants_json(words) and not out.started:
+        report = {
+            "code": failure.code,
+            "message": message,
+            "remediation": remediation,
+            "exit_code": exit_code,
+        }
+        if failure.did_you_mean:
+            report["did_you_mean"] = failure.did_you_mean
+        try:
+            out.write(render.envelope(None, started_mono=started_mono, errors=[report]))
+        except OutputClosed:
+            return _die_by("SIGPIPE")
+        except OutputFailed:
+            return exit_code
+    return exit_code
+
+
+def _die_by(name: str) -> int:
+    """End as programs do that never heard of the signal, so that shells understand why."""
+    import signal
+
+    number = signal.Signals[name]
+    signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+    os.kill(os.getpid(), number)
+    return 128 + number

@@ -1,0 +1,138 @@
+"""What names, keys and texts may look like; shared by the command line and the Python API.
+
+Every function returns the value to use and raises InvalidInput with a sentence that names
+the rule. Lengths are in characters and stand in `core.limits`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from spoolctl.core.limits import LIMITS, QUEUE_PATTERN, TAG_KEY_PATTERN
+from spoolctl.errors import InvalidInput
+
+
+def number(name: str, value: int | float) -> None:
+    """Check that a number is in the range of the limit `name`."""
+    limit = LIMITS[name]
+    low_ok = value > limit.minimum if limit.exclusive else value >= limit.minimum
+    # Written so that NaN, which compares false with everything, is refused.
+    if not (low_ok and value <= limit.maximum):
+        above = "above" if limit.exclusive else "from"
+        raise InvalidInput(f"must be {above} {limit.minimum} up to {limit.maximum}")
+
+
+def integer(name: str, value: object) -> int:
+    """Check that a value is an integer (no bool) in the range of the limit `name`."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput("must be an integer")
+    number(name, value)
+    return value
+
+
+def seconds(name: str, value: object) -> float:
+    """Check that a value is a finite number (no bool) in the range of the limit `name`."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise InvalidInput("must be a number")
+    number(name, value)
+    return float(value)
+
+
+def text(value: object, *, nul: bool = False) -> str:
+    """Check that a value is a string that can be stored: valid Unicode, and without NUL
+    characters unless `nul` allows them."""
+    if not isinstance(value, str):
+        raise InvalidInput("must be text")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput("is not valid UTF-8") from None
+    if not nul and "\0" in value:
+        raise InvalidInput("contains a NUL character")
+    return value
+
+
+def _length(name: str, value: str) -> str:
+    limit = LIMITS[name]
+    if not limit.minimum <= len(value) <= limit.maximum:
+        raise InvalidInput(
+            f"must have {limit.minimum} to {limit.maximum} characters, has {len(value)}"
+        )
+    return value
+
+
+def queue_name(value: object) -> str:
+    """A queue's name: 1-64 of letters, digits, `.`, `_`, `-`, beginning with one of the first."""
+    name = _length("queue_name", text(value))
+    if not re.fullmatch(QUEUE_PATTERN, name):
+        raise InvalidInput(
+            f"{name!r} is no queue name: letters, digits, '.', '_' and '-', "
+            "beginning with a letter or digit"
+        )
+    return name
+
+
+def key(value: object) -> str:
+    """An idempotency key; white space around it is removed."""
+    stripped = _length("idempotency_key_length", text(value).strip())
+    if not stripped.isprintable():
+        raise InvalidInput("a key has printable characters only")
+    return stripped
+
+
+def worker_id(value: object) -> str:
+    """A worker's name: printable characters."""
+    name = _length("worker_id_length", text(value))
+    if not name.isprintable():
+        raise InvalidInput("a worker id has printable characters only")
+    return name
+
+
+def note(value: object) -> str:
+    """A note: any text."""
+    return _length("note_length", text(value, nul=True))
+
+
+def path(value: object) -> str:
+    """A path: 1-4096 characters, valid Unicode, no NUL."""
+    return _length("cwd_length", text(value))
+
+
+def tag(tag_key: object, value: object) -> tuple[str, str]:
+    """A tag's key and value."""
+    return tag_name(tag_key), _length("tag_value_length", text(value, nul=True))
+
+
+def tag_name(tag_key: object) -> str:
+    """A tag's key."""
+    name = _length("tag_key_length", text(tag_key))
+    if not re.fullmatch(TAG_KEY_PATTERN, name):
+        raise InvalidInput(f"{name!r} is no tag key: letters, digits, '_', '.', ':' and '-'")
+    return name
+
+
+def env(name: object, value: object) -> tuple[str, str]:
+    """An environment variable's name and value."""
+    variable = _length("env_key_length", text(name))
+    if "=" in variable:
+        raise InvalidInput("the name of a variable contains no '='")
+    return variable, _length("env_value_length", text(value))
+
+
+def argv(words: object) -> tuple[str, ...]:
+    """A command: a non-empty sequence of words, the first of them not empty.
+
+    Bounded because Linux refuses to start what is longer (E2BIG); found out at submission
+    instead of at the first attempt.
+    """
+    if isinstance(words, (str, bytes)) or not hasattr(words, "__iter__"):
+        raise InvalidInput("a command is a list of words")
+    checked = tuple(text(word) for word in words)
+    if not checked:
+        raise InvalidInput("a command has at least one word")
+    if not checked[0]:
+        raise InvalidInput("the first word of a command names a program and cannot be empty")
+    if sum(len(word.encode()) + 1 for word in checked) > LIMITS["argv_bytes"].maximum:
+        raise InvalidInput(f"a command has at most {LIMITS['argv_bytes'].maximum} bytes")
+    return checked
