@@ -10,26 +10,32 @@ from typing import NamedTuple
 
 
 class Exit(NamedTuple):
-    """What an exit status means. `retryable` is None where it depends on the cause."""
+    """What an exit status means. `retryable` is None where it depends on the cause.
 
+    `short`: in a few words, for lists in one line.
+    """
+
+    short: str
     meaning: str
     retryable: bool | None
     note: str | None = None
 
 
 EXITS: dict[int, Exit] = {
-    0: Exit("success, empty results included", None),
-    1: Exit("bad user input", False),
-    2: Exit("refused for safety", False),
+    0: Exit("success", "success, empty results included", None),
+    1: Exit("bad input", "bad user input", False),
+    2: Exit("refused for safety", "refused for safety: nothing was changed", False),
     3: Exit(
         "trouble with the tool or its environment",
+        "trouble with the tool or its environment; also `doctor`: not ready",
         None,
         "`doctor` exits 3 with ok:true when something is not ready: read data.ready and the "
         "failed entries of data.checks. Otherwise errors[0] tells the cause.",
     ),
-    4: Exit("transient: the same call may succeed later", True),
-    5: Exit("conflict with the current state", False),
+    4: Exit("try again", "transient: the same call may succeed later", True),
+    5: Exit("conflict", "conflict with the current state", False),
     6: Exit(
+        "an awaited job did not succeed",
         "an awaited job did not succeed",
         False,
         "Comes with ok:true and no error: read data.all_succeeded and the states in data.jobs.",
@@ -84,7 +90,7 @@ ERRORS: dict[str, ErrorCode] = {
 
 
 class WarningCode(NamedTuple):
-    """A code that may stand in `warnings`. `verbs`: which verbs may give it."""
+    """A code that may stand in `warnings`. `verbs`: which may give it; none: any with `--db`."""
 
     summary: str
     verbs: tuple[str, ...]
@@ -104,6 +110,10 @@ WARNINGS: dict[str, WarningCode] = {
     ),
     "NO_QUEUE": WarningCode(
         "there is no queue at the resolved path", ("events", "list", "prune", "status")
+    ),
+    "CONFIG_IGNORED": WarningCode(
+        "the config file is broken, and was not needed to find the queue",
+        (),
     ),
     "OUTPUT_MISSING": WarningCode("the file of a captured stream is gone", ("feedback", "output")),
 }
