@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -91,18 +92,17 @@ class Slot:
     def close(self) -> None:
         """Give the slot up; a lock file that nobody holds is removed."""
         if self.is_free():
-            try:
+            with contextlib.suppress(OSError):
                 os.unlink(self.lock_path)
-            except OSError:
-                pass
         self.handed_over()
 
 
 class Running:
     """An attempt whose command has been started.
 
-    `ending` is set while its processes are being ended, `why` says for what. `ended` and
-    `duration_s` are set when the leader has exited.
+    `ending` is set while its processes are being ended, `why` says for what; `due_mono` is
+    when that goes on. `ended` and `duration_s` are set when the leader has exited. `told` is
+    what was last said of processes that cannot be ended.
     """
 
     def __init__(
@@ -119,7 +119,8 @@ class Running:
         self.duration_s = 0.0
         self.why: Why | None = None
         self.ending: Ending | None = None
-        self.told_stuck: str | None = None
+        self.due_mono = 0.0
+        self.told: str | None = None
 
     @property
     def attempt_id(self) -> int:
@@ -132,27 +133,25 @@ class Running:
         return self.ended is not None and (self.ending is None or self.ending.gone)
 
     def has_ended(self, ended: Exit, mono: float) -> None:
-        """The leader has exited; without success the rest of its tree must go too."""
+        """The leader has exited, at this time on the monotonic clock."""
         self.ended = ended
         self.duration_s = max(0.0, mono - self.started_mono)
-        if ended.code != 0:
-            self.end(Why.FAILED, 0.0 if self.why else None, mono)
 
-    def end(self, why: Why, grace_s: float | None, mono: float) -> None:
-        """Begin to end the attempt's processes. A first reason stays, but for LOST."""
-        if self.why is None or why in (Why.LOST, Why.STORE_GONE):
-            self.why = why
+    def end(self, why: Why, grace_s: float, mono: float) -> None:
+        """Begin to end the attempt's processes. The first reason given is the one that counts."""
+        self.why = self.why or why
         if self.ending is None:
-            self.ending = Ending(
-                self.target, grace_s=DEFAULT_GRACE_S if grace_s is None else grace_s, now_mono=mono
-            )
-
-
-DEFAULT_GRACE_S = 5.0
+            self.ending = Ending(self.target, grace_s=grace_s, now_mono=mono)
+            self.due_mono = mono
 
 
 def start(
-    claimed: Claimed, slot: Slot, roster: Roster, *, db_path: str, base_env: Mapping[str, str],
+    claimed: Claimed,
+    slot: Slot,
+    roster: Roster,
+    *,
+    db_path: str,
+    base_env: Mapping[str, str],
     mono: float,
 ) -> Running:
     """Start the attempt's command.
@@ -202,10 +201,8 @@ def start(
 def _discard(streams: Streams) -> None:
     streams.close()
     for stream in (streams.stdout, streams.stderr):
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(stream.path)
-        except OSError:
-            pass
 
 
 def _open_stdin(claimed: Claimed, db_path: str) -> int:
@@ -280,8 +277,6 @@ def _verdict(running: Running) -> tuple[AttemptState, Reason | None, int | None,
         return AttemptState.ABANDONED, Reason.WORKER_SHUTDOWN, None, "worker shut down"
     if running.why is Why.OUTPUT_LIMIT:
         return AttemptState.FAILED, Reason.OUTPUT_LIMIT, None, "output limit exceeded"
-    if running.why is Why.LOST:
-        return AttemptState.CANCELED, Reason.CANCELED, None, "canceled"
     if code == 0:
         return AttemptState.SUCCEEDED, None, 0, None
     return AttemptState.FAILED, Reason.PROCESS_EXIT, code, exit_text(code or 0)

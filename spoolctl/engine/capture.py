@@ -136,9 +136,7 @@ class Streams:
         """See `Stream.look`, for both."""
         return self.stdout.look(limit_bytes) and self.stderr.look(limit_bytes)
 
-    def finish(
-        self, inline_bytes: int, limit_bytes: int, *, keep: bool
-    ) -> tuple[Capture, Capture]:
+    def finish(self, inline_bytes: int, limit_bytes: int, *, keep: bool) -> tuple[Capture, Capture]:
         """See `Stream.finish`, for both. Raises OSError if a file cannot be read or synced."""
         out = self.stdout.finish(inline_bytes, limit_bytes, keep=keep)
         err = self.stderr.finish(inline_bytes, limit_bytes, keep=keep)
@@ -162,12 +160,13 @@ class Streams:
 def open_stream(path: str, *, append: bool = True) -> int:
     """Create one stream's file (and its folders, 0700); returns the descriptor."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | (os.O_APPEND if append else 0)
-    try:
-        fd = os.open(path, flags, FILE_MODE)
-    except FileNotFoundError:
-        make_private_dirs(os.path.dirname(path))
-        fd = os.open(path, flags, FILE_MODE)
-    return fd
+    for _ in range(10):
+        try:
+            return os.open(path, flags, FILE_MODE)
+        except FileNotFoundError:
+            # Again if a sweeping worker removes the folder, still empty, in between.
+            make_private_dirs(os.path.dirname(path))
+    return os.open(path, flags, FILE_MODE)
 
 
 def make_private_dirs(folder: str) -> None:
@@ -209,9 +208,7 @@ def salvage(db_path: str, token: str, inline_bytes: int) -> tuple[Capture, Captu
 
     Raises OSError if a file is there but cannot be read or synced.
     """
-    out, err = (
-        _salvage_one(stream_path(db_path, token, name), inline_bytes) for name in STREAMS
-    )
+    out, err = (_salvage_one(stream_path(db_path, token, name), inline_bytes) for name in STREAMS)
     return out, err
 
 

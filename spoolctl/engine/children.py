@@ -7,6 +7,7 @@ the session's id) to a stranger.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import NamedTuple
 
@@ -96,7 +97,5 @@ def _code(si_code: int, status: int) -> int:
 
 
 def _collect(pid: int) -> None:
-    try:
+    with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        pass

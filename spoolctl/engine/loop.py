@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
 import select
@@ -125,10 +126,8 @@ class Sleeper:
 
     def remove(self, fd: int) -> None:
         """Stop watching; the descriptor may be closed already."""
-        try:
+        with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(fd)
-        except (KeyError, ValueError):
-            pass
 
     def sleep(self, timeout_s: float | None) -> frozenset[int]:
         """The descriptors that became readable within `timeout_s` (None: for ever)."""

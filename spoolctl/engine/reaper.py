@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     Judge = Callable[[Identity, str], Judgement]
 
 
+_LEFT_ALONE = {
+    Verdict.UNCLEAR: "left alone, it is unclear whether its worker lives",
+    Verdict.DEAD: "left alone, its worker died but its processes live on",
+}
+
+
 class Recovery:
     """One attempt that is being taken back: its processes are being ended."""
 
@@ -62,7 +68,7 @@ class Reaper:
         self._grace_s = grace_s
         self._log = log
         self._evidence = evidence
-        self._judge = judge or self._ask
+        self.judge: Judge = judge or self._ask
         self._active: dict[int, Recovery] = {}
         self._told: dict[int, str] = {}
 
@@ -86,7 +92,7 @@ class Reaper:
                 verdict = Judgement(Verdict.DEAD, "its worker is not registered")
             else:
                 if worker.id not in judged:
-                    judged[worker.id] = self._judge(worker.identity, self.lock_path(worker))
+                    judged[worker.id] = self.judge(worker.identity, self.lock_path(worker))
                 verdict = judged[worker.id]
             if verdict.verdict is Verdict.DEAD:
                 self._active[suspect.attempt_id] = self._begin(suspect, now)
@@ -125,9 +131,8 @@ class Reaper:
         return Recovery(suspect, ending, foreign=foreign)
 
     def _explain(self, suspect: Suspect, verdict: Judgement, now: Instant) -> None:
-        """Say once, here and in `show`, why the attempt is left alone."""
-        text = f"{verdict.verdict.value}: {verdict.reason}"
-        if self._told.get(suspect.attempt_id) == text:
+        """Say once, here and in `show`, why the attempt is not taken back."""
+        if self._told.get(suspect.attempt_id) == verdict.reason:
             return
         self._store.note_recovery(
             [suspect.attempt_id],
@@ -135,12 +140,10 @@ class Reaper:
             reason=verdict.reason,
             now=now,
         )
-        self._told[suspect.attempt_id] = text
-        if verdict.verdict is Verdict.UNCLEAR:
-            self._log(
-                f"spoolctl: job {suspect.job_id} left alone, it is unclear whether its worker"
-                f" lives: {verdict.reason}"
-            )
+        self._told[suspect.attempt_id] = verdict.reason
+        if verdict.verdict is not Verdict.ALIVE:
+            what = _LEFT_ALONE[verdict.verdict]
+            self._log(f"spoolctl: job {suspect.job_id} {what}: {verdict.reason}")
 
     def next_mono(self) -> float | None:
         """When `step` has something to do next, on the monotonic clock."""
@@ -164,28 +167,19 @@ class Reaper:
                 reaped.append(result)
         return reaped
 
-    def _is_gone(
-        self, recovery: Recovery, snapshot: Callable[[], Snapshot], now: Instant
-    ) -> bool:
+    def _is_gone(self, recovery: Recovery, snapshot: Callable[[], Snapshot], now: Instant) -> bool:
         ending = recovery.ending
         if not ending.gone:
             wait = ending.step(snapshot(), now.mono)
             if wait is not None:
                 recovery.due_mono = now.mono + wait
                 if ending.stuck:
-                    verdict = Judgement(Verdict.DEAD, f"its processes live on: {ending.stuck}")
-                    self._explain_stuck(recovery.suspect, verdict, now)
+                    self._explain(recovery.suspect, Judgement(Verdict.DEAD, ending.stuck), now)
                 return False
         if recovery.foreign and self._guarded(recovery.suspect):
             recovery.due_mono = now.mono + 0.2
             return False
         return True
-
-    def _explain_stuck(self, suspect: Suspect, verdict: Judgement, now: Instant) -> None:
-        if self._told.get(suspect.attempt_id) != verdict.reason:
-            self._explain(suspect, verdict, now)
-            self._told[suspect.attempt_id] = verdict.reason
-            self._log(f"spoolctl: job {suspect.job_id} cannot be taken back: {verdict.reason}")
 
     def _guarded(self, suspect: Suspect) -> bool:
         """Whether the dead worker's guardian, in a namespace that we cannot see, is at work."""

@@ -1,0 +1,119 @@
+"""A worker's place in the support folder: lock, roster, doorbells, guardian.
+
+What stands here outlives nothing: it is made when a worker starts and removed when it ends
+in good order; what a killed worker leaves is swept by others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from spoolctl.core.paths import waiters_dir, workers_dir
+from spoolctl.core.records import Identity
+from spoolctl.engine.attempt import Slot
+from spoolctl.engine.capture import make_private_dirs
+from spoolctl.engine.children import Children
+from spoolctl.process import locks
+from spoolctl.process.bell import Bell
+from spoolctl.process.guardian import Guardian
+from spoolctl.process.identity import self_identity
+from spoolctl.process.roster import Roster
+
+# A guardian that ends at once, again and again, must not turn its worker into a fork bomb.
+_RESTART_PAUSE_S = 1.0
+
+
+class Station:
+    """What one worker keeps open beside the database."""
+
+    def __init__(self, db_path: str, slots: int, *, grace_s: float, waits: bool) -> None:
+        """Make the files. `waits`: ring this worker when anything settles too (drain).
+
+        Raises OSError.
+        """
+        self.token = os.urandom(16).hex()
+        self._db_path = db_path
+        self._grace_s = grace_s
+        self._folder = workers_dir(db_path)
+        make_private_dirs(self._folder)
+        self._roster_path = os.path.join(self._folder, f"{self.token}.lock")
+        self.roster = Roster.create(self._roster_path, slots)
+        self.bells = [Bell.create(self._folder, self.token)]
+        if waits:
+            make_private_dirs(waiters_dir(db_path))
+            self.bells.append(Bell.create(waiters_dir(db_path), self.token))
+        self.slots = [Slot(db_path, self.token, index) for index in range(slots)]
+        self._guardian: Guardian | None = None
+        self._guardian_at = 0.0
+
+    @property
+    def identity(self) -> Identity:
+        """Who this worker is, its lock file included."""
+        return self_identity(self.roster.dev, self.roster.ino)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the guardian runs, as far as is known."""
+        return self._guardian is not None
+
+    def bell_fds(self) -> list[int]:
+        """Descriptors that become readable when somebody rings."""
+        return [bell.fd for bell in self.bells if bell.fd is not None]
+
+    def hush(self) -> None:
+        """Take note of all rings so far."""
+        for bell in self.bells:
+            bell.drain()
+
+    def missing_bells(self) -> bool:
+        """Whether a doorbell's file has disappeared (polling goes on without it)."""
+        path = os.path.join(self._folder, f"{self.token}.bell")
+        return self.bells[0].fd is not None and not os.path.exists(path)
+
+    def renew_bells(self) -> None:
+        """Put the doorbell up again after somebody removed the support folder. May fail."""
+        with suppress(OSError):
+            make_private_dirs(self._folder)
+            self.bells[0].close()
+            self.bells[0] = Bell.create(self._folder, self.token)
+
+    def ensure_guardian(self, children: Children, mono: float, log: Callable[[str], None]) -> None:
+        """Start the guardian, unless it runs. Raises OSError if there are no resources."""
+        if self._guardian is not None or mono < self._guardian_at:
+            return
+        self._guardian_at = mono + _RESTART_PAUSE_S
+        path = os.path.join(self._folder, f"{self.token}.guard")
+        guard_fd = locks.take(path)
+        if guard_fd is None:
+            log("spoolctl: the lock of the guardian is held by a stranger")
+            return
+        try:
+            self._guardian = Guardian.start(
+                self._roster_path, guard_fd, roster_fd=self.roster.fd, grace_s=self._grace_s
+            )
+        finally:
+            os.close(guard_fd)
+        children.watch(self._guardian.pid)
+
+    def guardian_ended(self, pid: int) -> bool:
+        """Whether the child that has ended was the guardian (it is due for replacement)."""
+        if self._guardian is None or pid != self._guardian.pid:
+            return False
+        self._guardian.abandon()
+        self._guardian = None
+        return True
+
+    def close(self, children: Children) -> None:
+        """Take everything down. The guardian finds nothing to do and ends."""
+        if self._guardian is not None:
+            children.release(self._guardian.pid)
+            self._guardian.close(timeout_s=1.0)
+        for slot in self.slots:
+            slot.close()
+        for bell in self.bells:
+            bell.close()
+        self.roster.close(unlink=True)
+        with suppress(OSError):
+            os.unlink(os.path.join(self._folder, f"{self.token}.guard"))

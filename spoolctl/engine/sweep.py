@@ -1,0 +1,94 @@
+"""Remove what dead workers left lying about: locks, doorbells, streams, rows."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+
+from spoolctl.core.paths import support_dir, waiters_dir, workers_dir
+from spoolctl.core.records import Identity, Instant
+from spoolctl.process import bell, locks
+from spoolctl.process.identity import Judgement, Verdict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spoolctl.store.protocol import Store
+
+# What a worker or a waiter puts there; anything else is not ours to remove.
+_WORKER_FILE = re.compile(r"([0-9a-f]{32})\.(?:lock|guard|bell|\d+\.\d+)")
+_STREAM_FILE = re.compile(r"([0-9a-f]{32})\.(?:stdout|stderr)")
+
+
+def sweep(
+    store: Store,
+    *,
+    threshold_s: float | None,
+    judge: Callable[[Identity, str], Judgement],
+    now: Instant,
+) -> None:
+    """Forget dead workers without attempts, then unlink files that belong to nobody.
+
+    Raises StoreBusy and the like; may be repeated at any time, by several workers at once.
+    """
+    folder = workers_dir(store.path)
+    dead = [
+        worker.id
+        for worker in store.silent_workers(threshold_s=threshold_s, now=now)
+        if judge(worker.identity, os.path.join(folder, f"{worker.token}.lock")).verdict
+        is Verdict.DEAD
+    ]
+    if dead:
+        store.forget(dead, now=now)
+    _sweep_workers(store, folder)
+    bell.sweep(waiters_dir(store.path))
+    _sweep_streams(store)
+
+
+def _sweep_workers(store: Store, folder: str) -> None:
+    # Listed before the rows are read: a worker that registers in between is not in the list.
+    # One that has made its files but not registered yet holds its lock.
+    names = _names(folder)
+    if not names:
+        return
+    known = {worker.token for worker in store.workers()}
+    for name in names:
+        match = _WORKER_FILE.fullmatch(name)
+        if match is None or match[1] in known:
+            continue
+        path = os.path.join(folder, name)
+        if locks.is_held(os.path.join(folder, f"{match[1]}.lock")) is True:
+            continue
+        if name.endswith(".bell") or locks.is_held(path) is not True:
+            with suppress(OSError):
+                os.unlink(path)
+
+
+def _sweep_streams(store: Store) -> None:
+    """Unlink streams that no attempt refers to.
+
+    Listed before the attempts are read: a file is made after the claim of its attempt was
+    committed, so one that is in the list and in no row belongs to an attempt that has moved
+    its streams into the database, or that was pruned.
+    """
+    root = os.path.join(support_dir(store.path), "attempts")
+    found = [(shard, name) for shard in _names(root) for name in _names(os.path.join(root, shard))]
+    if not found:
+        return
+    tokens = store.attempt_tokens()
+    for shard, name in found:
+        match = _STREAM_FILE.fullmatch(name)
+        if match is not None and tokens is not None and match[1] not in tokens:
+            with suppress(OSError):
+                os.unlink(os.path.join(root, shard, name))
+    for shard in {shard for shard, _ in found}:
+        with suppress(OSError):  # not empty
+            os.rmdir(os.path.join(root, shard))
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
