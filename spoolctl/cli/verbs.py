@@ -37,6 +37,9 @@ VERBS: dict[str, Row] = {
     "config-validate": Row(
         "spoolctl.cli.config_validate", "Keep house", "check the project's config file"
     ),
+    "completion": Row(
+        "spoolctl.cli.completion", "For programs", "words for the tab key of bash, zsh or fish"
+    ),
     "brief": Row("spoolctl.cli.brief", "For programs", "short usage text for automated callers"),
     "robot-docs": Row(
         "spoolctl.cli.robot_docs", "For programs", "longer guide for automated callers"
