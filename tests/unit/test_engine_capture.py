@@ -1,0 +1,125 @@
+"""Streams of an attempt: what is kept, where, and what is said of what is missing."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from spoolctl.core.paths import stream_path
+from spoolctl.engine.capture import Streams, salvage
+from spoolctl.engine.punch import punch_hole
+
+LIMIT = 1 << 30
+TOKEN = "ab" * 16
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> str:
+    return str(tmp_path / "queue.db")
+
+
+def test_small_streams_come_back_as_bytes_and_their_files_go(db: str) -> None:
+    streams = Streams(db, TOKEN)
+    os.write(streams.stdout.fd, b"\xff\x00 any bytes\n")
+    out, err = streams.finish(64, LIMIT, keep=False)
+    assert (out.data, out.size_bytes) == (b"\xff\x00 any bytes\n", 13)
+    assert (err.data, err.size_bytes) == (b"", 0)
+    streams.remove(out, err)
+    streams.close()
+    assert not os.path.exists(stream_path(db, TOKEN, "stdout"))
+    assert not os.path.exists(stream_path(db, TOKEN, "stderr"))
+
+
+def test_large_streams_stay_files(db: str) -> None:
+    streams = Streams(db, TOKEN)
+    os.write(streams.stdout.fd, b"x" * 65)
+    out, err = streams.finish(64, LIMIT, keep=False)
+    streams.remove(out, err)
+    streams.close()
+    assert out.data is None
+    assert out.size_bytes == 65
+    assert Path(stream_path(db, TOKEN, "stdout")).read_bytes() == b"x" * 65
+
+
+def test_streams_with_survivors_stay_files_even_empty_ones(db: str) -> None:
+    streams = Streams(db, TOKEN)
+    out, err = streams.finish(64, LIMIT, keep=True)
+    streams.remove(out, err)
+    streams.close()
+    assert out.data is None
+    assert err.data is None
+    assert os.path.exists(stream_path(db, TOKEN, "stderr"))
+
+
+def test_files_and_folders_are_private_whatever_the_umask(db: str) -> None:
+    old = os.umask(0)
+    try:
+        streams = Streams(db, TOKEN)
+    finally:
+        os.umask(old)
+    streams.close()
+    path = Path(stream_path(db, TOKEN, "stdout"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_what_was_written_before_the_file_was_removed_is_kept(db: str) -> None:
+    small, large = Streams(db, TOKEN), Streams(db, "cd" * 16)
+    os.write(small.stdout.fd, b"small")
+    os.write(large.stdout.fd, b"0123456789" * 20)
+    for streams in (small, large):
+        os.unlink(streams.stdout.path)
+    assert small.finish(64, LIMIT, keep=False)[0].data == b"small"
+    out, _ = large.finish(64, LIMIT, keep=False)
+    assert out.data is None
+    assert not out.missing
+    assert Path(large.stdout.path).read_bytes() == b"0123456789" * 20
+    small.close()
+    large.close()
+
+
+def test_a_stream_that_the_command_truncated_is_flagged(db: str) -> None:
+    streams = Streams(db, TOKEN)
+    script = 'echo a long line that is lost >&2; echo short > "$0"'
+    subprocess.run(["sh", "-c", script, streams.stderr.path], stderr=streams.stderr.fd, check=True)
+    _, err = streams.finish(64, LIMIT, keep=False)
+    streams.close()
+    assert err.data == b"short\n"
+    assert err.shortened
+
+
+def test_over_the_limit_the_middle_is_dropped_and_counted(db: str) -> None:
+    streams = Streams(db, TOKEN)
+    if not punch_hole(streams.stderr.fd, 0, 4096):
+        pytest.skip("this file system cannot punch holes")
+    block = bytes(range(256)) * 16  # 4096 bytes
+    for number in range(64):
+        os.write(streams.stdout.fd, bytes([number]) + block[1:])
+        assert streams.look(8 * 4096)
+    out, _ = streams.finish(64, 8 * 4096, keep=False)
+    assert out.size_bytes == 64 * 4096
+    assert out.gap_start == 4 * 4096
+    assert out.size_bytes - out.dropped_bytes <= 9 * 4096
+    data = Path(streams.stdout.path).read_bytes()
+    assert data[0] == 0
+    assert data[3 * 4096] == 3
+    assert data[-4096] == 63
+    assert os.stat(streams.stdout.path).st_blocks * 512 <= 16 * 4096
+    streams.close()
+
+
+def test_the_reaper_finds_what_a_dead_worker_left(db: str) -> None:
+    streams = Streams(db, TOKEN)
+    os.write(streams.stdout.fd, b"half a line")
+    os.write(streams.stderr.fd, b"y" * 100)
+    streams.close()
+    out, err = salvage(db, TOKEN, 64)
+    assert out.data == b"half a line"
+    assert (err.data, err.size_bytes) == (None, 100)
+    gone, _ = salvage(db, "00" * 16, 64)
+    assert gone.missing

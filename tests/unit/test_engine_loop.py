@@ -1,0 +1,120 @@
+"""Deadlines, signals and the log that never blocks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+from spoolctl.engine.log import KEEP_LINES, LineLog
+from spoolctl.engine.loop import Deadlines
+from tests.helpers import clean_env
+
+
+def test_deadlines_fall_due_in_order_and_once() -> None:
+    deadlines = Deadlines()
+    deadlines.set("late", 3.0)
+    deadlines.set("early", 1.0)
+    deadlines.set(("timeout", 7), 2.0)
+    assert deadlines.next_in(0.5) == 0.5
+    assert deadlines.due(2.0) == ["early", ("timeout", 7)]
+    assert deadlines.due(2.0) == []
+    assert deadlines.next_in(4.0) == 0.0
+
+
+def test_setting_a_deadline_again_replaces_it() -> None:
+    deadlines = Deadlines()
+    deadlines.set("beat", 1.0)
+    deadlines.set("beat", 5.0)
+    assert deadlines.due(4.0) == []
+    assert deadlines.next_in(4.0) == 1.0
+    deadlines.sooner("beat", 9.0)
+    assert deadlines.next_in(4.0) == 1.0
+    deadlines.sooner("beat", 4.5)
+    assert deadlines.due(4.5) == ["beat"]
+
+
+def test_a_dropped_deadline_never_falls_due() -> None:
+    deadlines = Deadlines()
+    deadlines.set("a", 1.0)
+    deadlines.drop("a")
+    deadlines.drop("a")
+    assert deadlines.due(2.0) == []
+    assert deadlines.next_in(0.0) is None
+
+
+def test_the_log_does_not_wait_for_a_reader_that_does_not_read() -> None:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    log = LineLog(write)
+    lines = [f"line {n} {'x' * 100}" for n in range(KEEP_LINES + 500)]
+    for line in lines:
+        log(line)
+    assert log.behind
+    got = b""
+    while log.behind:
+        got += os.read(read, 1 << 20)
+        log.flush()
+    log("the last")
+    got += os.read(read, 1 << 20)
+    told = got.decode().splitlines()
+    assert told[0] == lines[0]
+    assert told[-1] == "the last"
+    assert told[-2].endswith("log lines were lost")
+    assert [line for line in told if line.startswith("line")] == lines[: len(told) - 2]
+    os.close(read)
+    os.close(write)
+
+
+def test_the_log_survives_a_reader_that_has_gone_and_a_closed_descriptor() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    log = LineLog(write)
+    log("to nobody")
+    os.close(write)
+    log("to nothing")
+    assert not log.behind
+
+
+SIGNALS = """
+import os, signal, sys
+from spoolctl.engine.loop import Signals, Sleeper
+signals = Signals()
+sleeper = Sleeper([signals.fd])
+print("ready", flush=True)
+while signals.stops() < int(sys.argv[1]):
+    sleeper.sleep(None)
+    signals.drain()
+signals.close()
+print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+"""
+
+
+def start_signals(count: int, **kwargs: object) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SIGNALS, str(count)],
+        env=clean_env(),
+        stdout=subprocess.PIPE,
+        text=True,
+        **kwargs,  # type: ignore[call-overload]
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_every_stop_signal_counts() -> None:
+    process = start_signals(3)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        process.send_signal(number)
+    out, _ = process.communicate(timeout=30)
+    assert out == "True\n"
+
+
+def test_a_signal_that_was_ignored_at_the_start_stays_ignored() -> None:
+    process = start_signals(1, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert out == "True\n"
