@@ -165,7 +165,8 @@ def test_its_guardian_ends_what_a_killed_worker_ran(program: Program) -> None:
     db = program.cwd / "queue.db"
     queued = program.run("add", "--db", str(db), "--cwd", "/", "--", "/bin/sleep", "600")
     assert queued.returncode == 0, queued.stderr
-    words = [sys.executable, *program.words] if len(program.words) == 1 else program.words
+    is_archive = program.words[0].endswith(".pyz")  # finds its interpreter by PATH
+    words = [sys.executable, *program.words] if is_archive else program.words
     worker = subprocess.Popen(
         ["/bin/sh", "-c", 'rmdir "$0"; exec "$@"', str(inside), *words, "work", "--db", str(db)],
         cwd=inside,
