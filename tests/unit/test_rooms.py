@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "store": {"store", "core", *BASE},
     "process": {"process", "core", *BASE},
     "engine": {"engine", "store", "process", "core", *BASE},
-    **{name: QUEUE | BELOW_QUEUE for name in QUEUE},
+    **dict.fromkeys(QUEUE, QUEUE | BELOW_QUEUE),
     "cli": {"cli"} | QUEUE | BELOW_QUEUE,
     # The package itself and `python -m spoolctl` are the doors to the rest.
     "__init__": {"queue", *BASE},
