@@ -34,15 +34,10 @@ def closed(*, optional: Iterable[str] = (), **properties: JsonSchema) -> JsonSch
     }
 
 
-def members(properties: dict[str, JsonSchema], *, optional: Iterable[str] = ()) -> JsonSchema:
-    """`closed` for names that are no identifiers."""
-    return closed(optional=optional, **properties)
-
-
 def table(names: Iterable[str], each: JsonSchema, *, complete: bool = True) -> JsonSchema:
     """An object whose members all look alike; `complete`: every name has to be there."""
     names = tuple(names)
-    return members(dict.fromkeys(names, each), optional=() if complete else names)
+    return closed(optional=() if complete else names, **dict.fromkeys(names, each))
 
 
 def mapping(each: JsonSchema) -> JsonSchema:
