@@ -70,15 +70,12 @@ def command() -> str:
 def submit(queue: Queue, pairs: Sequence[Pair]) -> list[int]:
     """One job per file; with keys, so that doing it again adds nothing."""
     script = command()
-    ids = []
+    jobs = []
     for pair in pairs:
         pair.target.parent.mkdir(parents=True, exist_ok=True)
-        job = queue.add(
-            ["sh", "-c", script, "compress", str(pair.source), str(pair.target)],
-            key=f"compress {pair.target}",
-        )
-        ids.append(job.id)
-    return ids
+        words = ["sh", "-c", script, "compress", str(pair.source), str(pair.target)]
+        jobs.append({"argv": words, "key": f"compress {pair.target}"})
+    return [job.id for job in queue.add_many(jobs)]
 
 
 def start_worker(db: Path, jobs: int) -> subprocess.Popen[bytes]:
@@ -125,7 +122,8 @@ def wrong_files(pairs: Sequence[Pair]) -> list[Path]:
 def report(queue: Queue, pairs: Sequence[Pair], ids: Sequence[int], took_s: float) -> bool:
     """Print the summary; whether everything is right."""
     states = [queue.get(job_id).state.value for job_id in ids]
-    reaped = [event for event in queue.events() if event.event.value == "reaped"]
+    events = queue.events(limit=None).events
+    reaped = [event for event in events if event.event.value == "reaped"]
     before = sum(pair.source.stat().st_size for pair in pairs)
     after = sum(pair.target.stat().st_size for pair in pairs if pair.target.is_file())
     wrong = wrong_files(pairs)
