@@ -1,0 +1,149 @@
+"""The guardian: a small process that outlives its worker to end what the worker ran.
+
+It sleeps in read(2) on a pipe whose other end only the worker holds. When the worker dies, by
+whatever means, the read ends; then the guardian ends every attempt that the worker's roster
+lists. It does not touch the queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import time
+
+from spoolctl.process import locks, spawn
+from spoolctl.process.roster import read_roster
+from spoolctl.process.search import Target
+from spoolctl.process.tree import end_all
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+with contextlib.suppress(OSError):  # our folder may be gone, and with it relative paths
+    _ROOT = os.path.abspath(_ROOT)
+
+_CODE = (
+    "import sys; sys.path.insert(0, sys.argv[1]);"
+    " from spoolctl.process.guardian import main; main()"
+)
+_PIPE, _ROSTER, _GUARD = 3, 4, 5
+_LONGEST_S = 3600.0
+
+
+class Guardian:
+    """The guardian of this worker. `pid` is its process."""
+
+    def __init__(self, pid: int, pipe: int) -> None:
+        self.pid = pid
+        self._pipe: int | None = pipe
+        os.register_at_fork(after_in_child=self._close_copy)
+
+    @classmethod
+    def start(cls, roster_path: str, guard_path: str, grace_s: float = 5.0) -> Guardian:
+        """Start a guardian for the attempts that the roster lists, now or later.
+
+        It holds the lock of the file at `guard_path` until it has ended them all. It runs in
+        a session of its own, ignores what ends other programs, and needs neither our folder
+        nor PATH.
+
+        Raises:
+            SpawnFailed: it could not be started.
+            OSError: the roster or the guard's lock could not be opened, or another guardian
+                holds that lock.
+        """
+        opened: list[int] = []
+        try:
+            roster = os.open(roster_path, os.O_RDONLY | os.O_CLOEXEC)
+            opened.append(roster)
+            guard = locks.take(guard_path)
+            if guard is None:
+                raise BlockingIOError(f"another guardian holds {guard_path}")
+            opened.append(guard)
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            opened.append(null)
+            reading, writing = os.pipe()
+            opened.append(reading)
+            try:
+                folder = os.path.dirname(roster_path)
+                pid = _spawn([null, null, null, reading, roster, guard], folder, grace_s)
+            except BaseException:
+                os.close(writing)
+                raise
+        finally:
+            for fd in opened:
+                os.close(fd)
+        return cls(pid, writing)
+
+    def close(self, timeout_s: float) -> bool:
+        """Let the guardian finish and collect it; whether it ended in time.
+
+        It ends at once if the roster lists nothing any more.
+        """
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+        until = time.monotonic() + timeout_s
+        pause_s = 0.001
+        while not self._collect():
+            if time.monotonic() >= until:
+                return False
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.02)
+        return True
+
+    def _collect(self) -> bool:
+        try:
+            return os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
+        except ChildProcessError:  # collected by the worker's loop
+            return True
+
+    def _close_copy(self) -> None:
+        # A forked copy of the worker would keep the pipe open after the worker's death.
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+
+def _spawn(fds: list[int], folder: str, grace_s: float) -> int:
+    # Numbers above all targets first: a source must not be overwritten by another's copy.
+    copies = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for fd in fds]
+    argv = [sys.executable, "-I", "-S", "-c", _CODE, _ROOT, folder, str(grace_s)]
+    argv.append(f"spoolctl guardian of {os.getpid()}")  # for readers of ps(1)
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            argv,
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(copies)],
+            setsid=True,
+            # Blocked from its first instruction on: there is no moment at which a signal
+            # for the worker's group, or a careless `kill`, ends the guardian.
+            setsigmask=spawn.ALL_SIGNALS,
+        )
+    except (OSError, ValueError, NotImplementedError) as error:
+        raise spawn.SpawnFailed(f"cannot start {sys.executable}: {error}") from None
+    finally:
+        for fd in copies:
+            os.close(fd)
+
+
+def main() -> None:
+    """The guardian's own process. Wakes up once: when its worker is gone."""
+    folder, grace_s = sys.argv[2], float(sys.argv[3])
+    signal.pthread_sigmask(signal.SIG_SETMASK, spawn.ALL_SIGNALS)
+    os.chdir("/")
+    _close_others()
+    while os.read(_PIPE, 4096):
+        pass
+    entries = read_roster(_ROSTER, folder)
+    targets = [Target(e.token, e.pid, e.start, e.lock_path) for e in entries]
+    end_all(targets, grace_s=grace_s, until_mono=time.monotonic() + _LONGEST_S)
+
+
+def _close_others() -> None:
+    """Descriptors that the worker itself had inherited without close-on-exec."""
+    for name in os.listdir("/dev/fd"):
+        if int(name) > _GUARD:
+            with contextlib.suppress(OSError):
+                os.close(int(name))

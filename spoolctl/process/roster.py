@@ -1,0 +1,174 @@
+"""A worker's lock file, which also lists what the worker runs.
+
+The lock proves that the worker lives; the list tells whoever comes after it (its guardian, a
+reaper) which attempts it had announced. Records have a fixed size, never cross a page and
+are written by one pwrite(2) each: a worker killed at any moment leaves the old or the new one.
+They are for this boot only, so nothing is synced.
+"""
+
+from __future__ import annotations
+
+import binascii
+import contextlib
+import os
+from typing import NamedTuple
+
+from spoolctl.process import locks
+
+RECORD_BYTES = 512
+"""Divides the page size, so that no record crosses a page."""
+
+_MAGIC = b"spoolctl roster 1\n"
+
+
+class Entry(NamedTuple):
+    """An announced attempt. `pid` and `start` are None until its command was started."""
+
+    slot: int
+    token: str
+    lock_path: str
+    pid: int | None
+    start: str | None
+
+
+class Roster:
+    """The lock file of this worker, locked for as long as the object is open."""
+
+    def __init__(self, path: str, fd: int, slots: int) -> None:
+        found = os.fstat(fd)
+        self.path = path
+        self.fd = fd
+        self.dev = found.st_dev
+        self.ino = found.st_ino
+        self._folder = os.path.dirname(path)
+        self._slots = 0
+        self._entries: dict[int, Entry] = {}
+        self._open = True
+        self._make_room(slots)
+        os.register_at_fork(after_in_child=self._close_copy)
+
+    @classmethod
+    def create(cls, path: str, slots: int) -> Roster:
+        """Create and lock the file at `path`, with room for `slots` attempts.
+
+        Raises:
+            OSError: it cannot be created, there is no room, or another process has it.
+        """
+        fd = locks.take(path)
+        if fd is None:
+            raise BlockingIOError(f"another process holds {path}")
+        try:
+            os.ftruncate(fd, 0)
+            return cls(path, fd, slots)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def announce(self, slot: int, token: str, lock_path: str) -> None:
+        """Say that the attempt `token` is about to start. Before its command is spawned.
+
+        Raises:
+            OSError: it could not be written; then do not start the command.
+        """
+        self._write(Entry(slot, token, lock_path, None, None))
+
+    def spawned(self, slot: int, pid: int, start: str | None) -> None:
+        """Say which process the announced attempt's command is."""
+        self._write(self._entries[slot]._replace(pid=pid, start=start))
+
+    def clear(self, slot: int) -> None:
+        """Say that the attempt's end was recorded. Nothing to do for an empty slot."""
+        if self._entries.pop(slot, None) is not None:
+            os.pwrite(self.fd, bytes(RECORD_BYTES), (slot + 1) * RECORD_BYTES)
+
+    def close(self, unlink: bool) -> None:
+        """Give the lock up, with `unlink` remove the file first. May be called twice."""
+        if not self._open:
+            return
+        self._open = False
+        if unlink:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+        os.close(self.fd)
+
+    def _close_copy(self) -> None:
+        # A forked copy of the worker would keep the lock of a dead one.
+        if self._open:
+            self._open = False
+            os.close(self.fd)
+
+    def _write(self, entry: Entry) -> None:
+        if entry.slot >= self._slots:
+            self._make_room(entry.slot + 1)
+        os.pwrite(self.fd, _pack(entry, self._folder), (entry.slot + 1) * RECORD_BYTES)
+        self._entries[entry.slot] = entry
+
+    def _make_room(self, slots: int) -> None:
+        # Written now, so that a disk that fills up later cannot keep an announcement back.
+        if not self._slots:
+            os.pwrite(self.fd, _MAGIC.ljust(RECORD_BYTES, b"\0"), 0)
+        start, size = (self._slots + 1) * RECORD_BYTES, (slots - self._slots) * RECORD_BYTES
+        if size > 0:
+            os.pwrite(self.fd, bytes(size), start)
+        self._slots = max(slots, self._slots)
+
+
+def read_roster(source: str | int, folder: str | None = None) -> list[Entry]:
+    """What the roster at a path, or behind a descriptor, lists; an absent file lists nothing.
+
+    `folder` is where the roster lies, for a descriptor. Damaged records are left out.
+    """
+    if isinstance(source, str):
+        folder = os.path.dirname(source)
+        try:
+            fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return []
+    else:
+        fd = source
+    try:
+        data = _read_all(fd)
+    except OSError:
+        return []
+    finally:
+        if fd != source:
+            os.close(fd)
+    if not data.startswith(_MAGIC):
+        return []
+    records = range(1, len(data) // RECORD_BYTES)
+    entries = (_unpack(data, n, folder or "") for n in records)
+    return [entry for entry in entries if entry is not None]
+
+
+def _read_all(fd: int) -> bytes:
+    parts = []
+    at = 0
+    while part := os.pread(fd, 1 << 20, at):
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)
+
+
+def _pack(entry: Entry, folder: str) -> bytes:
+    # Lock files lie beside the roster; the name alone survives a folder that was moved.
+    place, name = os.path.split(entry.lock_path)
+    if place != folder:
+        name = entry.lock_path
+    body = "\0".join([entry.token, str(entry.pid or ""), entry.start or "", name])
+    data = b"\n" + os.fsencode(body) + b"\n"
+    record = b"%08x" % binascii.crc32(data) + data
+    if len(record) > RECORD_BYTES:
+        raise ValueError(f"the lock's path is too long: {entry.lock_path}")
+    return record.ljust(RECORD_BYTES, b"\0")
+
+
+def _unpack(data: bytes, number: int, folder: str) -> Entry | None:
+    record = data[number * RECORD_BYTES : (number + 1) * RECORD_BYTES].rstrip(b"\0")
+    try:
+        if not record or int(record[:8], 16) != binascii.crc32(record[8:]):
+            return None
+        token, pid, start, name = os.fsdecode(record[9:-1]).split("\0")
+        lock_path = os.path.join(folder, name)
+        return Entry(number - 1, token, lock_path, int(pid) if pid else None, start or None)
+    except ValueError:
+        return None

@@ -1,0 +1,250 @@
+"""The table of processes as the operating system shows it. Linux: `/proc` (proc(5)).
+
+`darwin.py` answers the same questions on macOS. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+MARK = "SPOOLCTL_ATTEMPT_PATH"
+"""The environment variable that holds the random ids of an attempt and of those around it."""
+
+_PF_KTHREAD = 0x00200000  # include/linux/sched.h; shown in field 9 of /proc/PID/stat
+_MARK_BYTES = MARK.encode() + b"="
+_buffer = bytearray(65536)
+
+
+class Proc(NamedTuple):
+    """One process. `pid` and `start` together name it; `start` as in `core.records.Identity`.
+
+    `state` is the letter of proc(5). `kernel`: a thread of the kernel. `name`: for messages.
+    """
+
+    pid: int
+    start: str
+    ppid: int
+    pgid: int
+    sid: int
+    state: str
+    threads: int
+    kernel: bool
+    name: str
+
+    @property
+    def lives(self) -> bool:
+        """Whether it can still run code.
+
+        A process whose first thread has ended shows as a zombie while its other threads
+        run on; a true zombie has one thread left to count.
+        """
+        return self.state not in "ZXx" or self.threads > 1
+
+
+class Hidden(Exception):
+    """The process exists, or may exist, but cannot be looked at."""
+
+
+def is_ours() -> bool:
+    """Whether the table shows our own PID namespace, so that its numbers mean our processes."""
+    if sys.platform == "darwin":
+        return True
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
+def read_proc(pid: int) -> Proc | None:
+    """The process `pid`, a zombie too; None if there is none.
+
+    Raises:
+        Hidden: it may exist, but this user may not see it (a `/proc` with `hidepid`).
+    """
+    if sys.platform == "darwin":
+        from spoolctl.process import darwin
+
+        return darwin.read_proc(pid)
+    try:
+        return _read_stat(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        if _exists(pid):
+            raise Hidden(f"process {pid} is hidden from this user") from None
+        return None
+    except OSError as error:
+        raise Hidden(f"process {pid} cannot be read: {error.strerror}") from None
+
+
+def read_all() -> dict[int, Proc]:
+    """Every process that this user may see, by pid, in one pass (zombies included).
+
+    Lists the numbers again until none is new: a process that was forked during the pass,
+    by a parent that had ended before it was read, is not missed.
+    """
+    if sys.platform == "darwin":
+        from spoolctl.process import darwin
+
+        return darwin.read_all()
+    procs: dict[int, Proc] = {}
+    tried: set[int] = set()
+    for _ in range(8):  # a machine that forks without end must not keep us here
+        fresh = [pid for pid in _list_pids() if pid not in tried]
+        if not fresh:
+            break
+        tried.update(fresh)
+        for pid in fresh:
+            try:
+                procs[pid] = _read_stat(pid)
+            except OSError:
+                continue
+    return procs
+
+
+def read_marks(proc: Proc) -> tuple[str, ...] | None:
+    """The random ids in the process's `SPOOLCTL_ATTEMPT_PATH`; None if it cannot be read.
+
+    What execve(2) left in memory, not what the program made of its environment later. A
+    child between vfork(2) and execve(2) still shows its parent's.
+    """
+    if sys.platform == "darwin":
+        from spoolctl.process import darwin
+
+        return darwin.read_marks(proc)
+    if proc.state == "Z":
+        return _marks_of_threads(proc.pid)
+    try:
+        return _marks_in(f"/proc/{proc.pid}/environ")
+    except OSError:
+        return None
+
+
+def holders(procs: Iterable[Proc], dev: int, ino: int) -> list[Proc]:
+    """Those of `procs` that have the file (device, inode) open for reading and writing.
+
+    Commands inherit an attempt's lock that way; who only probes it opens it read-only.
+    """
+    if sys.platform == "darwin":
+        return []
+    return [proc for proc in procs if not proc.kernel and _holds(proc.pid, dev, ino)]
+
+
+def children_of_self() -> set[int] | None:
+    """The pids of this process's children, uncollected ones included; None if unknown.
+
+    Exact only while nobody collects children at the same time (proc(5), `children`).
+    """
+    if sys.platform == "darwin":
+        return None
+    found: set[int] = set()
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/children", "rb") as file:
+                found.update(map(int, file.read().split()))
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OverflowError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _list_pids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    except OSError:
+        return []
+
+
+def _read_stat(pid: int) -> Proc:
+    fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.read(fd, 4096)
+    finally:
+        os.close(fd)
+    # The name may hold anything, also ") R 1": the last parenthesis ends it.
+    end = data.rindex(b")")
+    part = data[end + 2 :].split(None, 20)
+    return Proc(
+        pid=pid,
+        start=part[19].decode(),
+        ppid=int(part[1]),
+        pgid=int(part[2]),
+        sid=int(part[3]),
+        state=part[0].decode(),
+        threads=int(part[17]),
+        kernel=bool(int(part[6]) & _PF_KTHREAD),
+        name=data[data.index(b"(") + 1 : end].decode("utf-8", "replace"),
+    )
+
+
+def _marks_in(path: str) -> tuple[str, ...]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.readv(fd, [_buffer])
+        if size < len(_buffer):
+            return parse_marks(_buffer, size)
+        data = bytearray(_buffer)
+        while more := os.read(fd, 1 << 20):
+            data += more
+    finally:
+        os.close(fd)
+    return parse_marks(data, len(data))
+
+
+def parse_marks(data: bytes | bytearray, size: int) -> tuple[str, ...]:
+    """The ids in the first `size` bytes of an environment block (NUL-terminated strings)."""
+    at = data.find(_MARK_BYTES, 0, size)
+    while at > 0 and data[at - 1] != 0:
+        at = data.find(_MARK_BYTES, at + 1, size)
+    if at < 0:
+        return ()
+    end = data.find(b"\0", at, size)
+    value = data[at + len(_MARK_BYTES) : end if end >= 0 else size]
+    return tuple(value.decode("ascii", "replace").split(":"))
+
+
+def _marks_of_threads(pid: int) -> tuple[str, ...] | None:
+    # The first thread's memory is gone with it; another thread still shows it.
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return None
+    for thread in threads:
+        try:
+            marks = _marks_in(f"/proc/{pid}/task/{thread}/environ")
+        except OSError:
+            continue
+        if marks:
+            return marks
+    return ()
+
+
+def _holds(pid: int, dev: int, ino: int) -> bool:
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    for name in names:
+        try:
+            found = os.stat(f"/proc/{pid}/fd/{name}")
+            if (found.st_dev, found.st_ino) != (dev, ino):
+                continue
+            with open(f"/proc/{pid}/fdinfo/{name}", "rb") as file:
+                flags = file.read().partition(b"flags:")[2].split(None, 1)[0]
+        except (OSError, IndexError):
+            continue
+        if int(flags, 8) & os.O_ACCMODE == os.O_RDWR:
+            return True
+    return False

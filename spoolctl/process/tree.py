@@ -1,0 +1,78 @@
+"""Find all processes of an attempt, end them, and be sure that none is left.
+
+The parts: `search` (who belongs to an attempt), `ending` (how one attempt's processes are
+ended), and here what works on all of them at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+
+from spoolctl.process import table
+from spoolctl.process.ending import Ending
+from spoolctl.process.search import ALL_NETS, Found, Snapshot, Target
+from spoolctl.process.table import Proc
+
+__all__ = [
+    "ALL_NETS",
+    "Ending",
+    "Found",
+    "Proc",
+    "Snapshot",
+    "Target",
+    "count_survivors",
+    "end_all",
+    "other_children",
+]
+
+
+def end_all(
+    targets: Sequence[Target],
+    *,
+    grace_s: float,
+    until_mono: float | None = None,
+    nets: Collection[str] = ALL_NETS,
+) -> list[Ending]:
+    """End all these attempts side by side; returns those not confirmed gone.
+
+    Blocks until all are gone or, if given, the monotonic clock reaches `until_mono`.
+    """
+    now = time.monotonic()
+    waiting = [
+        (now, Ending(target, grace_s=grace_s, now_mono=now, nets=nets)) for target in targets
+    ]
+    while waiting:
+        snapshot = Snapshot.take()
+        now = time.monotonic()
+        after = []
+        for due, ending in waiting:
+            pause = ending.step(snapshot, now) if due <= now else due - now
+            if pause is not None:
+                after.append((now + pause, ending))
+        waiting = after
+        if until_mono is not None and now >= until_mono:
+            break
+        if waiting:
+            wake = min(due for due, _ in waiting)
+            if until_mono is not None:
+                wake = min(wake, until_mono)
+            time.sleep(max(0.0, wake - time.monotonic()))
+    return [ending for _, ending in waiting]
+
+
+def count_survivors(target: Target) -> int:
+    """How many processes of the attempt live at this moment."""
+    return len(Snapshot.take().members(target))
+
+
+def other_children(known: Collection[int]) -> bool | None:
+    """Whether this process has children besides `known`; None if that cannot be known.
+
+    Cheap. For a subreaper with no other children, nothing that its ended commands forked is
+    alive: orphans become its children. Uncollected zombies count.
+    """
+    if not table.is_ours():
+        return None
+    children = table.children_of_self()
+    return None if children is None else not children <= set(known)
