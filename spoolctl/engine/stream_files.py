@@ -1,0 +1,161 @@
+"""Stream files of ended attempts, as a whole: removed after a prune, copied for a backup."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+
+from spoolctl.core.paths import STREAMS, stream_path, support_dir
+from spoolctl.engine.capture import FILE_MODE, make_private_dirs, sync_dir
+from spoolctl.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spoolctl.store.protocol import Store
+
+COPY_BYTES = 1 << 20
+
+
+def remove_streams(db_path: str, tokens: Iterable[str], *, dry_run: bool = False) -> int:
+    """Unlink the files of these attempts, and folders that are empty then; returns how many
+    bytes that frees on the disk. Missing files are no error; with `dry_run` only counts."""
+    freed = 0
+    for token in tokens:
+        for stream in STREAMS:
+            path = stream_path(db_path, token, stream)
+            try:
+                # Blocks and not the length: a file may have a hole in its middle.
+                size = os.lstat(path).st_blocks * 512
+                if not dry_run:
+                    os.unlink(path)
+            except OSError:
+                continue
+            freed += size
+            if not dry_run:
+                with suppress(OSError):  # not empty
+                    os.rmdir(os.path.dirname(path))
+    return freed
+
+
+def backup(store: Store, target: str) -> tuple[int, int]:
+    """Copy a queue to the new file `target`, and its large streams to `target`.d.
+
+    Everything is written under other names, synced, and renamed at the end: the streams
+    first, so that a queue that is there is complete. After a failure nothing is left.
+    Returns the number of streams copied and the size of all files.
+
+    Raises:
+        InvalidInput: `target` or its support folder exists, or its folder cannot be used.
+    """
+    path = os.path.realpath(target)
+    folder = os.path.dirname(path)
+    _refuse_existing(path)
+    if not os.path.isdir(folder):
+        raise InvalidInput(f"there is no folder {folder}")
+    draft = f"{path}.tmp-{os.urandom(6).hex()}"
+    with ExitStack() as undo:
+        undo.callback(_remove_draft, draft)
+        try:
+            wanted = store.backup(draft)
+        except PermissionError as error:
+            raise InvalidInput(f"cannot write in {folder}: {error.strerror}") from None
+        copied, size = _copy_streams(store.path, draft, wanted)
+        size += os.stat(draft).st_size
+        _publish(draft, path, undo)
+        sync_dir(folder)
+        undo.pop_all()
+    return copied, size
+
+
+def _refuse_existing(path: str) -> None:
+    for each in (path, support_dir(path)):
+        if os.path.lexists(each):
+            raise InvalidInput(f"{each} exists already")
+
+
+def _publish(draft: str, path: str, undo: ExitStack) -> None:
+    """Give the draft its name, unless somebody took it in the meantime."""
+    if os.path.isdir(support_dir(draft)):
+        # Renaming onto an existing folder works only if that is empty: nothing is lost.
+        os.rename(support_dir(draft), support_dir(path))
+        undo.callback(shutil.rmtree, support_dir(path), ignore_errors=True)
+    try:
+        # A link, as a rename would replace a file that has appeared.
+        os.link(draft, path)
+    except FileExistsError:
+        raise InvalidInput(f"{path} exists already") from None
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK):
+            raise
+        _refuse_existing(path)  # a file system without links
+        os.rename(draft, path)
+        return
+    os.unlink(draft)
+
+
+def _remove_draft(draft: str) -> None:
+    shutil.rmtree(support_dir(draft), ignore_errors=True)
+    for name in (draft, f"{draft}-journal", f"{draft}-wal", f"{draft}-shm"):
+        with suppress(OSError):
+            os.unlink(name)
+
+
+def _copy_streams(db_path: str, draft: str, wanted: Iterable[tuple[str, str]]) -> tuple[int, int]:
+    copied = total = 0
+    folders = set()
+    for token, stream in wanted:
+        target = stream_path(draft, token, stream)
+        make_private_dirs(os.path.dirname(target))
+        folders.add(os.path.dirname(target))
+        size = _copy(stream_path(db_path, token, stream), target)
+        if size is not None:
+            copied, total = copied + 1, total + size
+    for folder in folders:
+        sync_dir(folder)
+    return copied, total
+
+
+def _copy(source: str, target: str) -> int | None:
+    """Copy one file, holes kept; None if it has been pruned in the meantime."""
+    try:
+        origin = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        copy = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        try:
+            size = os.fstat(origin).st_size
+            os.ftruncate(copy, size)
+            for start, end in _data_ranges(origin, size):
+                _copy_range(origin, copy, start, end)
+            os.fsync(copy)
+            return size
+        finally:
+            os.close(copy)
+    finally:
+        os.close(origin)
+
+
+def _copy_range(origin: int, copy: int, start: int, end: int) -> None:
+    while start < end:
+        piece = os.pread(origin, min(COPY_BYTES, end - start), start)
+        if not piece:
+            return
+        start += os.pwrite(copy, piece, start)
+
+
+def _data_ranges(fd: int, size: int) -> Iterable[tuple[int, int]]:
+    """Where the file has data; all of it where holes cannot be told (lseek(2), SEEK_DATA)."""
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(fd, end, os.SEEK_DATA)
+            end = os.lseek(fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # ENXIO: only a hole is left
+                yield end, size
+            return
+        yield start, end

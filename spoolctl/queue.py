@@ -1,0 +1,589 @@
+"""`Queue`: the public API. The command line is built on it and on nothing below it.
+
+    from spoolctl import Queue
+
+    with Queue("queue.db") as queue:
+        job = queue.add(["make", "test"], key="build-7")
+        queue.wait([job.id], timeout_s=600)
+
+Errors are those of `spoolctl.errors`, all of them `SpoolError`. Not thread-safe: one
+instance per thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spoolctl.core.paths import STREAMS, support_dir, waiters_dir, workers_dir
+from spoolctl.core.records import (
+    Added,
+    Attempt,
+    Counts,
+    EventRow,
+    Job,
+    JobDetail,
+    JobFilter,
+    NewJob,
+    StreamInfo,
+)
+from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
+from spoolctl.core.states import SETTLED, State
+from spoolctl.engine.clock import SystemClock
+from spoolctl.errors import InvalidInput, NotFound, WaitTimeout
+from spoolctl.store import open_store
+from spoolctl.submission import CAPTURED, new_job
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from spoolctl.engine.options import Progress, WorkOptions, WorkResult
+    from spoolctl.engine.output import Piece, Reader
+    from spoolctl.store.protocol import Store
+    from spoolctl.waiting import Waiter
+
+BUSY_WAIT_S = 5.0
+"""How long a call waits for the write lock before StoreBusy."""
+
+CONFIRM_S = 10.0
+"""How long `cancel` waits for the end of a running job's processes."""
+
+PRUNE_STEP = 500
+"""Jobs deleted in one transaction: a step keeps the write lock for some milliseconds only."""
+
+COMPACT_PAGES = 256
+
+
+class Canceled(NamedTuple):
+    """The answer to a cancel. `gone`: no process of the job is left."""
+
+    job: Job
+    was_running: bool
+    gone: bool
+
+
+class PruneResult(NamedTuple):
+    """What a prune deleted, or would delete. `freed_bytes`: in the database and in files."""
+
+    jobs: int
+    attempts: int
+    events: int
+    freed_bytes: int
+
+
+class EventPage(NamedTuple):
+    """Entries of the ledger. `last_id`: the highest id ever given; `first_id`: the lowest
+    one retained (of the job, if one was named)."""
+
+    events: list[EventRow]
+    last_id: int
+    first_id: int | None
+
+
+class BackupResult(NamedTuple):
+    """What a backup wrote: its file, and the streams that were copied beside it."""
+
+    path: str
+    streams: int
+    bytes: int
+
+
+class Queue:
+    """One queue: a database file and its support folder.
+
+    `path` None finds the queue as the command line does (`SPOOLCTL_DB`, the project's
+    config file, `.spoolctl/queue.db`). `create`: make it where there is none. `wait_s`: how
+    long a call waits for the write lock before StoreBusy.
+
+    Raises:
+        NotFound: there is no queue, and `create` is false.
+        StoreUnusable: the file cannot serve as a queue; it was not changed.
+        InvalidInput: the path is no path.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        create: bool = True,
+        wait_s: float = BUSY_WAIT_S,
+    ) -> None:
+        from spoolctl.config import locate
+
+        found = locate(None if path is None else os.fspath(path))
+        self._store: Store = open_store(found.path, create=create, wait_s=wait_s)
+        self._clock = SystemClock()
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the file. May be called twice."""
+        self._store.close()
+
+    @property
+    def path(self) -> str:
+        """The resolved path of the queue's file."""
+        return self._store.path
+
+    # -- submitting -------------------------------------------------------------------------
+
+    def add(
+        self,
+        argv: Sequence[str],
+        *,
+        queue: str = "default",
+        priority: int = 0,
+        delay_s: float | None = None,
+        run_at: float | None = None,
+        timeout_s: int | None = 300,
+        max_retries: int = 3,
+        max_crashes: int | None = 20,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        key: str | None = None,
+        key_for_s: float | None = None,
+        tags: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        note: str | None = None,
+        policy: RetryPolicy = DEFAULT_POLICY,
+        stdin: bytes | None = None,
+        capture_env: Iterable[str] | None = CAPTURED,
+    ) -> Job:
+        """Submit a command; returns its job, synced to disk.
+
+        `delay_s`: seconds from now; or `run_at`: epoch seconds. `timeout_s`: None for no
+        limit. `max_retries` counts the command's own failures, `max_crashes` (None: no
+        limit) deaths of workers. `key`: while a job with this key is active (and for
+        `key_for_s` seconds after its end) no second one is made; the existing one is
+        returned. `env` overrides variables; `capture_env` names those that are kept from
+        this process (None: all). `stdin`: what the command reads; otherwise end of file.
+
+        Raises:
+            InvalidInput: a value is not acceptable; nothing was stored.
+            KeyConflict: the key is active for a different execution.
+        """
+        job = new_job(
+            argv,
+            queue=queue,
+            priority=priority,
+            delay_s=delay_s,
+            run_at=run_at,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            max_crashes=max_crashes,
+            cwd=cwd,
+            env=env,
+            key=key,
+            key_for_s=key_for_s,
+            tags=tags,
+            note=note,
+            policy=policy,
+            stdin=stdin,
+            capture_env=capture_env,
+        )
+        return self.submit([job])[0].job
+
+    def add_many(
+        self, jobs: Iterable[Sequence[str] | Mapping[str, Any] | NewJob], **options: Any
+    ) -> list[Job]:
+        """Submit all, or none, in one transaction; jobs come back in order.
+
+        Each is a command, or a mapping of `add`'s arguments with `argv`; `options` are
+        arguments of `add` that hold for all of them.
+
+        Raises: as `add`.
+        """
+        return [added.job for added in self.submit([_as_job(each, options) for each in jobs])]
+
+    def submit(self, jobs: Sequence[NewJob]) -> list[Added]:
+        """Like `add_many`, for jobs that are checked already; tells which were deduplicated."""
+        added = self._store.add(jobs, now=self._clock.now())
+        self._ring_workers({each.job.queue for each in added if not each.deduplicated})
+        return added
+
+    # -- asking -----------------------------------------------------------------------------
+
+    def get(self, job_id: int) -> Job:
+        """One job. Raises NotFound."""
+        return self._store.get(job_id)
+
+    def detail(self, job_id: int) -> JobDetail:
+        """One job with its attempts, events and environment. Raises NotFound."""
+        found = self._store.detail(job_id)
+        attempts = tuple(self._look_at(attempt) for attempt in found.attempts)
+        return found._replace(attempts=attempts)
+
+    def jobs(
+        self,
+        *,
+        states: Sequence[State | str] = (),
+        queue: str | None = None,
+        tags: Mapping[str, str | None] | Sequence[tuple[str, str | None]] = (),
+        priority_min: int | None = None,
+        before_id: int | None = None,
+        limit: int = 50,
+    ) -> list[Job]:
+        """Matching jobs, newest first. A tag's value None matches any value."""
+        pairs = tags.items() if isinstance(tags, Mapping) else tags
+        wanted = JobFilter(
+            states=tuple(_state(each) for each in states),
+            queue=queue,
+            tags=tuple(pairs),
+            priority_min=priority_min,
+            before_id=before_id,
+        )
+        return self._store.find(wanted, limit=limit)
+
+    def first_job_id(self) -> int | None:
+        """The lowest job id in the queue."""
+        return self._store.first_job_id()
+
+    def counts(self) -> Counts:
+        """Jobs per state and queue."""
+        return self._store.counts(now=self._clock.now())
+
+    def recent_dead(self, limit: int) -> list[tuple[Job, Attempt | None]]:
+        """Dead jobs, latest finish first, each with its latest attempt."""
+        found = self._store.recent_dead(limit)
+        return [(job, attempt and self._look_at(attempt)) for job, attempt in found]
+
+    def events(
+        self, *, since_id: int = 0, job_id: int | None = None, limit: int | None = 1000
+    ) -> EventPage:
+        """Entries of the ledger with an id above `since_id`, ascending; `limit` None: all."""
+        return EventPage(*self._store.events(since_id=since_id, job_id=job_id, limit=limit))
+
+    def changed(self) -> int:
+        """A number that differs whenever somebody else has changed the queue since (cheap)."""
+        return self._store.changed()
+
+    # -- waiting ----------------------------------------------------------------------------
+
+    def waiter(self, *, poll_s: float | None = None) -> Waiter:
+        """A doorbell that rings whenever something was committed; close it after use."""
+        from spoolctl.waiting import Waiter
+
+        return Waiter(self.path, poll_s=poll_s)
+
+    def wait(
+        self,
+        job_ids: Iterable[int],
+        *,
+        timeout_s: float | None = None,
+        poll_s: float | None = None,
+        on_change: Callable[[Mapping[int, Job]], None] | None = None,
+    ) -> dict[int, Job]:
+        """Block until every job has settled; returns them by id, in the order given.
+
+        A doorbell wakes it; `poll_s` is the safety net. `on_change` is told the jobs that
+        are still open, whenever something has changed.
+
+        Raises:
+            NotFound: unknown ids, all of them named; also when one is pruned before it
+                was seen settled.
+            WaitTimeout: `timeout_s` has passed; `pending` are the open ids.
+        """
+        from spoolctl.engine.clock import mono
+
+        ids = tuple(dict.fromkeys(job_ids))
+        until = None if timeout_s is None else mono() + timeout_s
+        with self.waiter(poll_s=poll_s) as waiter:
+            seen: dict[int, Job] = {}
+            while True:
+                changed = self._store.changed()
+                pending = self._look_for_settled(ids, seen)
+                if not pending:
+                    return {job_id: seen[job_id] for job_id in ids}
+                if on_change is not None:
+                    on_change({job_id: seen[job_id] for job_id in pending})
+                while self._store.changed() == changed:
+                    left = None if until is None else until - mono()
+                    if left is not None and left <= 0:
+                        raise _wait_timeout(pending)
+                    waiter.sleep(left)
+
+    def _look_for_settled(self, ids: Sequence[int], seen: dict[int, Job]) -> tuple[int, ...]:
+        """Bring `seen` up to date; returns the ids that are not settled.
+
+        Settled ones are looked at again only when all others have settled, too: they may
+        have been retried in the meantime.
+        """
+        pending = tuple(i for i in ids if i not in seen or seen[i].state not in SETTLED)
+        for wanted in (pending, ids):
+            found = self._store.states(wanted)
+            missing = [i for i in wanted if i not in found and not _is_settled(seen.get(i))]
+            if missing:
+                raise _not_found(missing, self.path)
+            seen.update(found)
+            pending = tuple(i for i in wanted if not _is_settled(seen[i]))
+            if pending:
+                break
+        return pending
+
+    # -- output -----------------------------------------------------------------------------
+
+    def attempt(self, job_id: int, attempt_no: int | None = None) -> Attempt | None:
+        """One attempt, by default the latest; None if the job has none yet.
+
+        Raises:
+            NotFound: no such job, or no attempt of that number.
+        """
+        found = self._store.attempt(job_id, attempt_no)
+        return found and self._look_at(found)
+
+    def output(
+        self, job_id: int, *, attempt_no: int | None = None, stream: str = "stdout"
+    ) -> bytes:
+        """Everything that an attempt (by default the latest) has written to a stream so far.
+
+        All of it is in memory then: see `reader` for large streams.
+
+        Raises: NotFound.
+        """
+        attempt = self.attempt(job_id, attempt_no)
+        if attempt is None:
+            return b""
+        with self.reader(attempt, stream) as reader:
+            return b"".join(reader.chunks())
+
+    def reader(self, attempt: Attempt, stream: str) -> Reader:
+        """One stream of an attempt, opened for reading in pieces; close it after use."""
+        from spoolctl.engine.output import open_stream
+
+        if stream not in STREAMS:
+            raise InvalidInput("a stream is stdout or stderr")
+        return open_stream(self._store, attempt, stream)
+
+    def follow(
+        self,
+        job_id: int,
+        *,
+        streams: Sequence[str] = STREAMS,
+        attempt_no: int | None = None,
+        tail_lines: int | None = None,
+        retries: bool = False,
+    ) -> Iterator[Piece]:
+        """What an attempt writes, as it comes, until it has ended.
+
+        Waits for the first attempt of a job that has not started. `tail_lines`: begin that
+        many lines before the present end; None: at the first byte. `retries`: go on with
+        the next attempts until the job has settled.
+
+        Raises: NotFound.
+        """
+        from spoolctl.engine.output import Follower
+
+        self._store.get(job_id)
+        with self.waiter() as waiter:
+            follower = Follower(
+                self._store,
+                job_id,
+                streams=tuple(streams),
+                attempt_no=attempt_no,
+                tail_lines=tail_lines,
+                retries=retries,
+                sleep=waiter.sleep,
+            )
+            yield from follower.pieces()
+
+    def _look_at(self, attempt: Attempt) -> Attempt:
+        """The attempt with what can be found out about its files at the moment."""
+        return attempt._replace(
+            stdout=self._inspect(attempt, "stdout"), stderr=self._inspect(attempt, "stderr")
+        )
+
+    def _inspect(self, attempt: Attempt, stream: str) -> StreamInfo:
+        from spoolctl.engine.output import inspect
+
+        return inspect(attempt, stream, db_path=self.path)
+
+    # -- changing ---------------------------------------------------------------------------
+
+    def cancel(
+        self, job_id: int, *, running: bool = False, confirm_s: float = CONFIRM_S
+    ) -> Canceled:
+        """Cancel a queued job, or with `running` one that runs.
+
+        A running job is canceled at once; then its owner ends the processes, and this
+        returns when they are gone, or after `confirm_s` seconds all the same.
+
+        Raises:
+            NotFound: no such job.
+            SafetyBlock: it runs, and `running` is false.
+            IllegalTransition: it has settled already.
+        """
+        with self.waiter() as waiter:
+            was_running = self._store.cancel(job_id, running=running, now=self._clock.now())
+            job = self._store.get(job_id)
+            self._ring_owner(job_id)
+            gone = not was_running or self._await_gone(job_id, waiter, confirm_s)
+        return Canceled(job, was_running, gone)
+
+    def _await_gone(self, job_id: int, waiter: Waiter, timeout_s: float) -> bool:
+        """Whether the processes of all the job's attempts were confirmed gone in time."""
+        from spoolctl.engine.clock import mono
+
+        until = mono() + timeout_s
+        while self._store.owner_token(job_id) is not None:
+            left = until - mono()
+            if left <= 0:
+                return False
+            waiter.sleep(min(left, 0.5))
+        return True
+
+    def retry(self, job_id: int, *, force: bool = False) -> Job:
+        """Put a dead, failed or canceled job (with `force`: a running one) back, with a fresh
+        budget. It starts when no process of an earlier attempt is left.
+
+        Raises:
+            NotFound: no such job.
+            SafetyBlock: it runs, and `force` is false.
+            IllegalTransition: its state does not allow it.
+        """
+        self._store.retry(job_id, force=force, now=self._clock.now())
+        job = self._store.get(job_id)
+        self._ring_owner(job_id)
+        self._ring_workers({job.queue})
+        return job
+
+    def prune(
+        self,
+        older_than_s: float,
+        *,
+        states: Sequence[State | str] = (State.DONE,),
+        dry_run: bool = False,
+    ) -> PruneResult:
+        """Delete settled jobs that finished longer ago than that, with all they left behind.
+
+        In short steps, so that no worker has to wait. With `dry_run` nothing is deleted.
+        """
+        from spoolctl.engine.stream_files import remove_streams
+
+        now = self._clock.now()
+        wanted = tuple(_state(each) for each in states)
+        jobs = attempts = events = freed = 0
+        more = True
+        while more:
+            step = self._store.prune(
+                before=now.at - older_than_s,
+                states=wanted,
+                dry_run=dry_run,
+                limit=PRUNE_STEP,
+                now=now,
+            )
+            jobs += step.jobs
+            attempts += step.attempts
+            events += step.events
+            freed += step.database_bytes
+            freed += remove_streams(self.path, step.tokens, dry_run=dry_run)
+            more = step.more
+        if jobs and not dry_run:
+            while self._store.compact(pages=COMPACT_PAGES):
+                pass
+            self._ring_waiters()
+        return PruneResult(jobs, attempts, events, freed)
+
+    def backup(self, target: str | os.PathLike[str]) -> BackupResult:
+        """Copy the queue, as of one moment, to a new file, large streams beside it.
+
+        The copy is a queue of its own. Nothing is left behind after a failure.
+
+        Raises:
+            InvalidInput: `target` exists, or its folder cannot be used.
+        """
+        from spoolctl.engine.stream_files import backup
+
+        streams, size = backup(self._store, os.fspath(target))
+        return BackupResult(os.path.realpath(target), streams, size)
+
+    # -- working ----------------------------------------------------------------------------
+
+    def work(
+        self,
+        options: WorkOptions | None = None,
+        *,
+        log: Callable[[str], None] | None = None,
+        progress: Progress | None = None,
+    ) -> WorkResult:
+        """Run jobs in this process, as `spoolctl work` does, until `options` are fulfilled
+        or a signal comes; takes over SIGINT, SIGTERM, SIGHUP and SIGCHLD meanwhile.
+
+        `log` gets one line per attempt and recovered job.
+
+        Raises:
+            Untrusted: another user owns the queue or may write to it.
+        """
+        from spoolctl.engine.options import WorkOptions
+        from spoolctl.engine.trust import check_trust
+        from spoolctl.engine.worker import run_worker
+
+        chosen = options or WorkOptions()
+        if not chosen.trust:
+            check_trust(self.path)
+        return run_worker(self._store, chosen, log=log or _silent, progress=progress)
+
+    # -- doorbells --------------------------------------------------------------------------
+
+    def _ring_workers(self, lanes: Iterable[str]) -> None:
+        tokens = {token for lane in lanes for token in self._store.bells(lane)}
+        self._ring(workers_dir(self.path), tokens)
+        self._ring_waiters()
+
+    def _ring_owner(self, job_id: int) -> None:
+        token = self._store.owner_token(job_id)
+        self._ring(workers_dir(self.path), [token] if token else [])
+        self._ring_waiters()
+
+    def _ring_waiters(self) -> None:
+        self._ring(waiters_dir(self.path), None)
+
+    def _ring(self, folder: str, tokens: Iterable[str] | None) -> None:
+        from spoolctl.process.bell import ring
+
+        # The commit is done: a bell that cannot be rung must not make it look undone.
+        with suppress(OSError):
+            if os.path.isdir(support_dir(self.path)):
+                ring(folder, tokens)
+
+
+def _as_job(job: Sequence[str] | Mapping[str, Any] | NewJob, options: Mapping[str, Any]) -> NewJob:
+    if isinstance(job, NewJob):
+        return job
+    if isinstance(job, Mapping):
+        return new_job(**{**options, **job})
+    return new_job(job, **options)
+
+
+def _state(value: State | str) -> State:
+    try:
+        return State(value)
+    except ValueError:
+        raise InvalidInput(f"{value!r} is no state") from None
+
+
+def _is_settled(job: Job | None) -> bool:
+    return job is not None and job.state in SETTLED
+
+
+def _not_found(job_ids: Sequence[int], path: str) -> NotFound:
+    names = ", ".join(str(each) for each in job_ids)
+    return NotFound(f"no such job: {names}", job_ids=tuple(job_ids), where=path)
+
+
+def _wait_timeout(pending: Sequence[int]) -> WaitTimeout:
+    names = ", ".join(str(each) for each in pending[:20])
+    return WaitTimeout(f"time is up; not settled: {names}", pending=tuple(pending))
+
+
+def _silent(line: str) -> None:
+    """Swallow a log line."""

@@ -1,0 +1,222 @@
+"""A request to run a command, checked and completed: what the API and the verbs submit.
+
+All checks happen here or in `core.checks`, before any queue is opened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from spoolctl.core import checks
+from spoolctl.core.limits import LIMITS
+from spoolctl.core.records import Context, NewJob
+from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
+from spoolctl.errors import InvalidInput
+
+T = TypeVar("T")
+
+CAPTURED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LANG", "LC_*", "TZ")
+"""Variables that say where programs are and how text is read."""
+
+CAPTURED_VALUE_BYTES = 128 * 1024
+"""A longer value is not captured: Linux refuses to pass it on (MAX_ARG_STRLEN)."""
+
+FOREVER_S = float(LIMITS["duration_seconds"].maximum)
+"""A thousand years: how long a key protects that was given `ever`."""
+
+
+def new_job(
+    argv: Iterable[str],
+    *,
+    queue: str = "default",
+    priority: int = 0,
+    delay_s: float | None = None,
+    run_at: float | None = None,
+    timeout_s: int | None = 300,
+    max_retries: int = 3,
+    max_crashes: int | None = 20,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    key: str | None = None,
+    key_for_s: float | None = None,
+    tags: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    note: str | None = None,
+    policy: RetryPolicy = DEFAULT_POLICY,
+    stdin: bytes | None = None,
+    capture_env: Iterable[str] | None = CAPTURED,
+    context: Context | None = None,
+) -> NewJob:
+    """A job to submit, after all checks; with the current folder, umask and the variables
+    named by `capture_env` (None: all) unless a `context` is given.
+
+    Raises:
+        InvalidInput: a value is not acceptable; the message names it.
+    """
+    if delay_s is not None and run_at is not None:
+        raise InvalidInput("a job is given a delay or a time, not both")
+    folder = None if cwd is None else _named("cwd", absolute, os.fspath(cwd))
+    if context is None:
+        context = capture(capture_env, with_cwd=folder is None)
+    return NewJob(
+        argv=checks.argv(argv),
+        context=context,
+        queue=_named("queue", checks.queue_name, queue),
+        priority=_integer("priority", priority, "priority"),
+        delay_s=_seconds("delay_s", delay_s, "duration_seconds"),
+        run_at=_seconds("run_at", run_at, "timestamp_epoch_seconds"),
+        timeout_s=_optional("timeout_s", timeout_s, "timeout_seconds"),
+        max_retries=_integer("max_retries", max_retries, "budget"),
+        max_crashes=_optional("max_crashes", max_crashes, "budget"),
+        cwd=folder,
+        env=_variables(env),
+        key=None if key is None else _named("key", checks.key, key),
+        key_for_s=_seconds("key_for_s", key_for_s, "duration_seconds"),
+        tags=_tags(tags),
+        note=None if note is None else _named("note", checks.note, note),
+        policy=_policy(policy),
+        stdin=_stdin(stdin),
+    )
+
+
+def absolute(path: str) -> str:
+    """A folder as a job keeps it: absolute, without `.` and `..`, symbolic links kept."""
+    if os.path.isabs(checks.path(path)):
+        return os.path.normpath(path)
+    return checks.path(os.path.normpath(os.path.join(current_folder(), path)))
+
+
+def current_folder() -> str:
+    """The folder in which the submitter is.
+
+    Raises:
+        InvalidInput: it has been deleted, or its name is no text that could be kept.
+    """
+    try:
+        return checks.path(os.getcwd())
+    except OSError:
+        raise InvalidInput("the current folder no longer exists: give an absolute --cwd") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"the current folder's name {error}: give another --cwd") from None
+
+
+def capture(names: Iterable[str] | None = CAPTURED, *, with_cwd: bool = True) -> Context:
+    """What a job keeps of its submitter: folder, umask, and the named variables.
+
+    A name may end in `*`; None stands for all variables. Those of spoolctl itself are never
+    captured, and neither is a value that is not valid UTF-8 or too long.
+    """
+    wanted = None if names is None else tuple(names)
+    variables = sorted(
+        (name, value)
+        for name, value in os.environ.items()
+        if _is_wanted(name, wanted) and _can_be_kept(name) and _can_be_kept(value)
+    )
+    return Context(current_folder() if with_cwd else None, _umask(), tuple(variables))
+
+
+def _is_wanted(name: str, wanted: tuple[str, ...] | None) -> bool:
+    if name.startswith("SPOOLCTL_"):
+        return False
+    if wanted is None:
+        return True
+    return any(
+        name.startswith(each[:-1]) if each.endswith("*") else name == each for each in wanted
+    )
+
+
+def _can_be_kept(text: str) -> bool:
+    try:
+        return len(text.encode()) <= CAPTURED_VALUE_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def _umask() -> int:
+    # It can only be read by setting it; the strictest for that moment, in case another
+    # thread makes a file just then.
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
+
+
+# -- checks that name the parameter -----------------------------------------------------------
+
+
+def _named(name: str, check: Callable[[str], T], value: str) -> T:
+    try:
+        return check(value)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from None
+
+
+def _integer(name: str, value: int, limit: str) -> int:
+    try:
+        return checks.integer(limit, value)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from None
+
+
+def _optional(name: str, value: int | None, limit: str) -> int | None:
+    return None if value is None else _integer(name, value, limit)
+
+
+def _seconds(name: str, value: float | None, limit: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        return checks.seconds(limit, value)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from None
+
+
+def _pairs(
+    pairs: Mapping[str, str] | Iterable[tuple[str, str]],
+) -> Iterable[tuple[str, str]]:
+    return pairs.items() if isinstance(pairs, Mapping) else pairs
+
+
+def _variables(env: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    try:
+        # The last of repeated names wins.
+        return tuple(sorted(dict(checks.env(*pair) for pair in _pairs(env)).items()))
+    except InvalidInput as error:
+        raise InvalidInput(f"env: {error}") from None
+
+
+def _tags(tags: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    try:
+        pairs = [checks.tag(*pair) for pair in _pairs(tags)]
+        if len({key for key, _ in pairs}) < len(pairs):
+            raise InvalidInput("a key occurs twice")
+        if len(pairs) > LIMITS["tag_count"].maximum:
+            raise InvalidInput(f"at most {LIMITS['tag_count'].maximum} tags")
+    except InvalidInput as error:
+        raise InvalidInput(f"tags: {error}") from None
+    return tuple(sorted(pairs))
+
+
+def _policy(policy: RetryPolicy) -> RetryPolicy:
+    if policy is DEFAULT_POLICY:
+        return policy
+    for delay_s in (*policy.delays_s, policy.base_s, policy.max_delay_s):
+        _seconds("retry delay", delay_s, "duration_seconds")
+    _seconds("retry_for_s", policy.retry_for_s, "duration_seconds")
+    if policy.backoff not in ("exponential", "fixed"):
+        raise InvalidInput("backoff: must be exponential or fixed")
+    if not 0 <= policy.jitter <= 1:
+        raise InvalidInput("jitter: must be from 0 up to 1")
+    if any(not 1 <= low <= high <= 255 for low, high in policy.final_exits):
+        raise InvalidInput("final_exits: ranges of exit codes in 1-255")
+    return policy
+
+
+def _stdin(data: bytes | None) -> bytes | None:
+    if data is None:
+        return None
+    if not isinstance(data, bytes):
+        raise InvalidInput("stdin: must be bytes")
+    if len(data) > LIMITS["stdin_bytes"].maximum:
+        raise InvalidInput(f"stdin: at most {LIMITS['stdin_bytes'].maximum} bytes")
+    return data

@@ -1,0 +1,50 @@
+"""Sleeping until something happens in a queue: a doorbell, and a poll where there is none."""
+
+from __future__ import annotations
+
+import os
+import select
+from contextlib import suppress
+
+from spoolctl.core.paths import waiters_dir
+from spoolctl.engine.capture import make_private_dirs
+from spoolctl.process.bell import Bell
+
+POLL_S = 0.5
+"""How often to look where no doorbell can be hung (a read-only folder)."""
+
+NET_S = 5.0
+"""How often to look although there is a doorbell: its ringer may be killed before it rings."""
+
+
+class Waiter:
+    """A doorbell in the queue's support folder that workers and verbs ring after commits.
+
+    Make it before the state is read: what happens in between then rings. Close it, or use
+    it as a context manager. `poll_s`: look at least that often; None: as seldom as is safe.
+    """
+
+    def __init__(self, db_path: str, *, poll_s: float | None = None) -> None:
+        folder = waiters_dir(db_path)
+        with suppress(OSError):  # then there is no bell, and we look more often
+            make_private_dirs(folder)
+        self._bell = Bell.create(folder, os.urandom(16).hex())
+        default = POLL_S if self._bell.fd is None else NET_S
+        self.poll_s = default if poll_s is None else poll_s
+
+    def __enter__(self) -> Waiter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the doorbell down."""
+        self._bell.close()
+
+    def sleep(self, seconds: float | None = None) -> None:
+        """Until the bell rings, the next look is due, or so many seconds have passed."""
+        timeout = self.poll_s if seconds is None else min(seconds, self.poll_s)
+        fds = [] if self._bell.fd is None else [self._bell.fd]
+        if select.select(fds, [], [], max(0.0, timeout))[0]:
+            self._bell.drain()
