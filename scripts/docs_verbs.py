@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 
+from spoolctl.cli.codes import ERRORS, EXITS, WARNINGS
 from spoolctl.cli.spec import COMMON, Flag, Positional, Verb, load
 from spoolctl.cli.verbs import GROUPS, VERBS
 from spoolctl.core.limits import LIMITS
@@ -39,21 +40,36 @@ def index() -> str:
         "Every verb also has `--help` (`-h`), which touches no queue. `spoolctl --version` prints "
         "the version.",
         "## Exit codes",
-        EXIT_TABLE,
+        _exit_table(),
+        "## Error codes",
+        _code_table({name: row.summary for name, row in ERRORS.items()}),
+        "## Warning codes",
+        _code_table({name: row.summary for name, row in WARNINGS.items()}),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-EXIT_TABLE = """\
-| exit | meaning | error codes |
-|---|---|---|
-| 0 | success, including empty results | |
-| 1 | bad input | `INVALID_INPUT` `MISSING_REQUIRED` `UNKNOWN_FLAG` `UNKNOWN_COMMAND` `NOT_FOUND` |
-| 2 | refused for safety | `SAFETY_BLOCK` |
-| 3 | trouble with the tool or its surroundings; `doctor`: not ready | `INTERNAL` |
-| 4 | try again later | `LOCKED` `TIMEOUT` |
-| 5 | conflict with the present state | `CONFLICT` `IDEMPOTENCY_CONFLICT` |
-| 6 | `wait`: a job did not succeed | |"""
+def _exit_table() -> str:
+    codes: dict[int, list[str]] = {status: [] for status in EXITS}
+    for name, error in ERRORS.items():
+        codes[error.exit_code].append(f"`{name}`")
+    rows = [
+        f"| {status} | {_escaped(row.meaning)} | {_retryable(row.retryable)} "
+        f"| {' '.join(codes[status])} |"
+        for status, row in EXITS.items()
+    ]
+    return "| exit | meaning | worth repeating | error codes |\n|---|---|---|---|\n" + "\n".join(
+        rows
+    )
+
+
+def _code_table(rows: dict[str, str]) -> str:
+    lines = [f"| `{name}` | {_escaped(summary)} |" for name, summary in rows.items()]
+    return "| code | when |\n|---|---|\n" + "\n".join(lines)
+
+
+def _retryable(value: bool | None) -> str:
+    return "" if value is None else _answer(value)
 
 
 def page(verb: Verb) -> str:
