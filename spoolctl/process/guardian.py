@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from spoolctl.process import locks, spawn
+from spoolctl.process import spawn
 from spoolctl.process.roster import read_roster
 from spoolctl.process.search import Target
 from spoolctl.process.tree import end_all
@@ -37,36 +37,39 @@ class Guardian:
     def __init__(self, pid: int, pipe: int) -> None:
         self.pid = pid
         self._pipe: int | None = pipe
-        os.register_at_fork(after_in_child=self._close_copy)
+        # A forked copy of the worker would keep the pipe open after the worker's death.
+        os.register_at_fork(after_in_child=self.abandon)
 
     @classmethod
-    def start(cls, roster_path: str, guard_path: str, grace_s: float = 5.0) -> Guardian:
+    def start(
+        cls,
+        roster_path: str,
+        guard_fd: int,
+        *,
+        roster_fd: int | None = None,
+        grace_s: float = 5.0,
+    ) -> Guardian:
         """Start a guardian for the attempts that the roster lists, now or later.
 
-        It holds the lock of the file at `guard_path` until it has ended them all. It runs in
-        a session of its own, ignores what ends other programs, and needs neither our folder
-        nor PATH.
+        It inherits the lock behind `guard_fd` and keeps it until it has ended them all; the
+        caller closes its own copy. It runs in a session of its own, ignores what ends other
+        programs, and needs neither our folder nor PATH. `roster_fd`, the roster as its
+        worker has it open, serves where the path is gone.
 
         Raises:
-            SpawnFailed: it could not be started.
-            OSError: the roster or the guard's lock could not be opened, or another guardian
-                holds that lock.
+            OSError: it could not be started.
         """
         opened: list[int] = []
         try:
-            roster = os.open(roster_path, os.O_RDONLY | os.O_CLOEXEC)
-            opened.append(roster)
-            guard = locks.take(guard_path)
-            if guard is None:
-                raise BlockingIOError(f"another guardian holds {guard_path}")
-            opened.append(guard)
+            # Opened anew: a copy of the worker's descriptor would share its lock.
+            opened.append(_open_roster(roster_path, roster_fd))
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             opened.append(null)
             reading, writing = os.pipe()
             opened.append(reading)
             try:
-                folder = os.path.dirname(roster_path)
-                pid = _spawn([null, null, null, reading, roster, guard], folder, grace_s)
+                fds = [null, null, null, reading, opened[0], guard_fd]
+                pid = _spawn(fds, os.path.dirname(roster_path), grace_s)
             except BaseException:
                 os.close(writing)
                 raise
@@ -75,14 +78,18 @@ class Guardian:
                 os.close(fd)
         return cls(pid, writing)
 
+    def abandon(self) -> None:
+        """Let go of a guardian that has ended, or that shall end its attempts now."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
     def close(self, timeout_s: float) -> bool:
         """Let the guardian finish and collect it; whether it ended in time.
 
         It ends at once if the roster lists nothing any more.
         """
-        if self._pipe is not None:
-            os.close(self._pipe)
-            self._pipe = None
+        self.abandon()
         until = time.monotonic() + timeout_s
         pause_s = 0.001
         while not self._collect():
@@ -98,11 +105,16 @@ class Guardian:
         except ChildProcessError:  # collected by the worker's loop
             return True
 
-    def _close_copy(self) -> None:
-        # A forked copy of the worker would keep the pipe open after the worker's death.
-        if self._pipe is not None:
-            os.close(self._pipe)
-            self._pipe = None
+
+def _open_roster(path: str, fd: int | None) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if fd is None or not sys.platform.startswith("linux"):
+            raise
+        # The file lives as long as it is open; this opens it anew (proc(5)), which
+        # /dev/fd of other systems does not.
+        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _spawn(fds: list[int], folder: str, grace_s: float) -> int:
@@ -121,8 +133,8 @@ def _spawn(fds: list[int], folder: str, grace_s: float) -> int:
             # for the worker's group, or a careless `kill`, ends the guardian.
             setsigmask=spawn.ALL_SIGNALS,
         )
-    except (OSError, ValueError, NotImplementedError) as error:
-        raise spawn.SpawnFailed(f"cannot start {sys.executable}: {error}") from None
+    except (ValueError, NotImplementedError) as error:
+        raise OSError(f"cannot start {sys.executable}: {error}") from None
     finally:
         for fd in copies:
             os.close(fd)

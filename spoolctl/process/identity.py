@@ -45,7 +45,13 @@ class Sighting(NamedTuple):
 
 
 class Evidence:
-    """The questions that a judgement asks of the operating system. Tests stage their own."""
+    """The questions that a judgement asks of the operating system. Tests stage their own.
+
+    `db_path` is the queue whose file system counts.
+    """
+
+    def __init__(self, db_path: str) -> None:
+        self._db_path = db_path
 
     def boot_id(self) -> str:
         """Which boot this is; empty if unknown."""
@@ -73,9 +79,13 @@ class Evidence:
         """Whether that very file is locked; None if it is missing, replaced or unreadable."""
         return locks.is_held(path, dev, ino)
 
-    def file_system(self, path: str) -> str:
-        """`local`, `shared`, `network` or `unknown`."""
-        return filesystem.file_system(path)
+    def file_system(self) -> str:
+        """What holds the queue: `local`, `shared`, `network` or `unknown`."""
+        return filesystem.file_system(self._db_path)
+
+    def same_namespace(self, who: Identity) -> bool:
+        """Whether that process's pid means here what it meant to itself."""
+        return who.pid_ns == self.pid_namespace()
 
 
 def judge(who: Identity, lock_path: str, *, evidence: Evidence) -> Judgement:
@@ -88,7 +98,7 @@ def judge(who: Identity, lock_path: str, *, evidence: Evidence) -> Judgement:
     boot = evidence.boot_id()
     boot_known = bool(boot and who.boot_id)
     same_boot = boot_known and boot == who.boot_id
-    same_space = who.pid_ns == evidence.pid_namespace()
+    same_space = evidence.same_namespace(who)
     why_unclear = ""
     if same_boot and same_space:
         if evidence.table_is_ours():
@@ -102,7 +112,7 @@ def judge(who: Identity, lock_path: str, *, evidence: Evidence) -> Judgement:
     if held:
         return Judgement(Verdict.ALIVE, f"it holds its lock {lock_path}")
     if boot_known and not same_boot:
-        return _by_boot(lock_path, evidence)
+        return _by_boot(evidence)
     if same_boot and not same_space and held is False:
         return Judgement(
             Verdict.DEAD, "it ran in another PID namespace, and its lock has been released"
@@ -124,8 +134,8 @@ def _by_pid(who: Identity, seen: Sighting) -> Judgement:
     return Judgement(Verdict.ALIVE, f"process {who.pid} lives")
 
 
-def _by_boot(lock_path: str, evidence: Evidence) -> Judgement:
-    kind = evidence.file_system(lock_path)
+def _by_boot(evidence: Evidence) -> Judgement:
+    kind = evidence.file_system()
     if kind == "local":
         return Judgement(Verdict.DEAD, "the machine was started anew since it ran")
     return Judgement(
