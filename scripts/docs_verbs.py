@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from spoolctl.cli.codes import ERRORS, EXITS, WARNINGS
 from spoolctl.cli.spec import COMMON, Flag, Positional, Verb, load
+from spoolctl.cli.variables import GIVEN_TO_JOBS, VARIABLES, Variable
 from spoolctl.cli.verbs import GROUPS, VERBS
 from spoolctl.core.limits import LIMITS
 
@@ -39,12 +40,17 @@ def index() -> str:
         _flag_table(COMMON),
         "Every verb also has `--help` (`-h`), which touches no queue. `spoolctl --version` prints "
         "the version.",
+        "## Environment variables",
+        "Read by spoolctl:",
+        _rows("variable", {name: _read(variable) for name, variable in VARIABLES.items()}),
+        "Given to the commands that it runs:",
+        _rows("variable", GIVEN_TO_JOBS),
         "## Exit codes",
         _exit_table(),
         "## Error codes",
-        _code_table({name: row.summary for name, row in ERRORS.items()}),
+        _rows("code", {name: row.summary for name, row in ERRORS.items()}),
         "## Warning codes",
-        _code_table({name: row.summary for name, row in WARNINGS.items()}),
+        _rows("code", {name: row.summary for name, row in WARNINGS.items()}),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -63,9 +69,13 @@ def _exit_table() -> str:
     )
 
 
-def _code_table(rows: dict[str, str]) -> str:
-    lines = [f"| `{name}` | {_escaped(summary)} |" for name, summary in rows.items()]
-    return "| code | when |\n|---|---|\n" + "\n".join(lines)
+def _rows(title: str, rows: dict[str, str]) -> str:
+    lines = [f"| `{name}` | {_escaped(text)} |" for name, text in rows.items()]
+    return f"| {title} | meaning |\n|---|---|\n" + "\n".join(lines)
+
+
+def _read(variable: Variable) -> str:
+    return f"{variable.description} (default: {variable.default})"
 
 
 def _retryable(value: bool | None) -> str:

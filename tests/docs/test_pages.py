@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spoolctl.cli.variables import GIVEN_TO_JOBS
 from spoolctl.cli.verbs import VERBS
 from spoolctl.core.states import TRANSITIONS
 from tests.helpers import ROOT
@@ -101,6 +102,11 @@ def test_every_move_of_the_table_is_on_the_page_of_states() -> None:
     for (before, event), move in TRANSITIONS.items():
         arrow = rf"^    {before.value} --> {move.to.value}: .*\b{event.value}\b"
         assert re.search(arrow, page, re.MULTILINE)
+
+
+def test_concepts_list_the_variables_that_commands_get() -> None:
+    page = (DOCS / "concepts.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `(SPOOLCTL_\w+)` \|", page, re.MULTILINE)) == set(GIVEN_TO_JOBS)
 
 
 def test_there_is_one_page_per_verb() -> None:
