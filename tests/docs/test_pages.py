@@ -12,7 +12,9 @@ import pytest
 
 from spoolctl.cli.variables import GIVEN_TO_JOBS
 from spoolctl.cli.verbs import VERBS
+from spoolctl.core.records import Claimed
 from spoolctl.core.states import TRANSITIONS
+from spoolctl.engine.attempt import environment
 from tests.helpers import ROOT
 
 DOCS = ROOT / "docs"
@@ -106,7 +108,11 @@ def test_every_move_of_the_table_is_on_the_page_of_states() -> None:
 
 def test_concepts_list_the_variables_that_commands_get() -> None:
     page = (DOCS / "concepts.md").read_text("utf-8")
-    assert set(re.findall(r"^\| `(SPOOLCTL_\w+)` \|", page, re.MULTILINE)) == set(GIVEN_TO_JOBS)
+    listed = set(re.findall(r"^\| `(SPOOLCTL_\w+)` \|", page, re.MULTILINE))
+    claimed = Claimed(1, "t", 1, 1, ("true",), "default", "key", None, None, (), None, None)
+    given = environment(claimed, 0, "queue.db", {})
+    assert listed == set(given)
+    assert listed == set(GIVEN_TO_JOBS)
 
 
 def test_there_is_one_page_per_verb() -> None:
