@@ -69,3 +69,27 @@ def one_of(*shapes: JsonSchema) -> JsonSchema:
 def words(of: Iterable[str] | type[Enum]) -> JsonSchema:
     """A string out of a vocabulary."""
     return {"type": "string", "enum": [getattr(each, "value", each) for each in of]}
+
+
+KEYWORDS: dict[str, JsonSchema] = {
+    "type": {"type": ["string", "array"], "items": STRING},
+    "enum": {"type": "array", "minItems": 1},
+    "const": {},
+    "properties": mapping({"type": "object"}),
+    "required": STRINGS,
+    "additionalProperties": {"type": ["boolean", "object"]},
+    "items": {"type": "object"},
+    "minItems": COUNT,
+    "maxItems": COUNT,
+    "minimum": NUMBER,
+    "maximum": NUMBER,
+    "minLength": COUNT,
+    "maxLength": COUNT,
+    "pattern": STRING,
+    "oneOf": array({"type": "object"}, minItems=1),
+    "anyOf": array({"type": "object"}, minItems=1),
+}
+"""The keywords of JSON Schema that are used here."""
+
+SCHEMA: JsonSchema = closed(optional=KEYWORDS, **KEYWORDS)
+"""A schema, one level deep: a complete description would have to refer to itself."""
