@@ -225,8 +225,8 @@ def _stream(tail: Tail) -> dict[str, Any]:
 def _text(app: App, data: dict[str, Any], tails: dict[str, Tail]) -> str:
     outcome = {True: "succeeded", False: "failed", None: "in flight"}[data["succeeded"]]
     lines = [f"#{data['job_id']}  {app.style.state(data['state'])}  {outcome}"]
-    for name in ("exit_code", "failure_reason", "last_error"):
-        lines.append(f"{name}: {_or_dash(data[name])}")
+    shown = ("exit_code", "failure_reason", "last_error")
+    lines += [f"{name}: {_or_dash(data[name])}" for name in shown]
     lines.append(f"attempts: {data['attempts']}  recorded: {data['attempts_total']}")
     seconds = data["duration_seconds"]
     lines.append(f"duration_seconds: {'-' if seconds is None else f'{seconds:.1f}'}")
