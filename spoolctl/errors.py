@@ -56,7 +56,8 @@ class IllegalTransition(SpoolError):
 class KeyConflict(SpoolError):
     """The idempotency key is in use by a job with a different execution.
 
-    `fields` names what differs; values are never included (they may be secret).
+    `fields` names what differs; values are never included (they may be secret). `index` is
+    the job's place among those that were added together, from 0.
     """
 
     code = "IDEMPOTENCY_CONFLICT"
@@ -68,6 +69,7 @@ class KeyConflict(SpoolError):
         self.key = key
         self.job_id = job_id
         self.fields = fields
+        self.index = 0
 
 
 class SafetyBlock(SpoolError):

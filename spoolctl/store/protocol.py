@@ -121,9 +121,9 @@ class Store(Protocol):
         attempt that is no longer running only sets `gone_at` and keeps its output.
         """
 
-    def finish(self, worker: int, outcomes: Sequence[Outcome], *, now: Instant) -> tuple[
-        Recorded, ...
-    ]:
+    def finish(
+        self, worker: int, outcomes: Sequence[Outcome], *, now: Instant
+    ) -> tuple[Recorded, ...]:
         """`cycle` without a claim."""
 
     def claim(self, worker: int, want: Want, *, now: Instant) -> tuple[Claimed, ...]:

@@ -1,0 +1,163 @@
+"""What all parts of the SQLite store share, above all the one door for a job's state."""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+from spoolctl.core.records import Context, Instant
+from spoolctl.core.states import Event, Ledger, Reason, State, move
+from spoolctl.errors import NotFound
+from spoolctl.store.sqlite import rows, sql
+from spoolctl.store.sqlite.connection import Connection
+from spoolctl.store.sqlite.rows import StoredJob
+
+# These do not name a worker: a person, or the queue itself, did them.
+_UNSIGNED = frozenset({Ledger.ADDED, Ledger.RETRIED, Ledger.CANCELED})
+
+# Contexts never change under their id; a cache of them cannot be out of date.
+_CONTEXTS_KEPT = 1000
+
+
+class Due(NamedTuple):
+    """When a job may run again: the marks that `migrations.py` explains."""
+
+    ready: int
+    clock: int | None
+    due: float | None
+    run_at: float
+
+
+class Base:
+    """One connection, and what every operation needs."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._c = connection
+        self.path = connection.path
+        self._contexts: dict[int, Context] = {}
+
+    def close(self) -> None:
+        """Release the file. May be called twice."""
+        self._c.close()
+
+    def check_file(self) -> None:
+        """Raise StoreGone if the file (or its log) at `path` is not the one that is open."""
+        self._c.check_file()
+
+    # -- the one door -------------------------------------------------------------------
+
+    def _move(
+        self,
+        job: StoredJob,
+        event: Event,
+        *,
+        now: Instant,
+        due: Due | None = None,
+        worker: int | None = None,
+        details: tuple[str | None, ...] = (None, None),
+        attempts: int | None = None,
+        crashes: int | None = None,
+        started_at: float | None = None,
+        finished_at: float | None = None,
+        exit_code: int | None = None,
+        error: str | None = None,
+        reason: Reason | None = None,
+    ) -> State:
+        """Change the job's state by what happened, and write it into the ledger.
+
+        Called inside a write transaction. Counters that are None stay as they are; times of
+        start and end too, except that a manual retry clears the end. `details` belong to
+        the ledger entries in their order. `due` is given exactly where the move leads back
+        to the queue.
+
+        Raises: IllegalTransition; nothing was written.
+        """
+        to, writes = move(State(job.state), event, job_id=job.id)
+        assert (due is not None) == (to is State.QUEUED)
+        again = due or Due(0, None, None, job.run_at)
+        if finished_at is None and event not in (Event.RETRIED, Event.FORCED):
+            finished_at = job.finished_at
+        changed = self._c.execute(
+            sql.MOVE_JOB,
+            (
+                to.value,
+                again.ready,
+                again.clock,
+                again.due,
+                again.run_at,
+                job.attempts if attempts is None else attempts,
+                job.crashes if crashes is None else crashes,
+                job.started_at if started_at is None else started_at,
+                finished_at,
+                exit_code,
+                error,
+                None if reason is None else reason.value,
+                job.id,
+                job.state,
+            ),
+        ).rowcount
+        assert changed == 1, "the row was read in this very transaction"
+        for entry, detail in zip(writes, details, strict=False):
+            self._note(job.id, entry, now=now, worker=worker, detail=detail)
+        return to
+
+    def _note(
+        self, job_id: int, entry: Ledger, *, now: Instant, worker: int | None, detail: str | None
+    ) -> None:
+        signed = None if entry in _UNSIGNED else worker
+        self._c.execute(sql.ADD_EVENT, (job_id, now.at, entry.value, signed, detail))
+
+    # -- shared look-ups ----------------------------------------------------------------
+
+    def _job(self, job_id: int) -> StoredJob:
+        row = None
+        if 0 < job_id < 1 << 63:
+            row = self._c.execute(sql.JOB, (job_id,)).fetchone()
+        if row is None:
+            raise NotFound(f"no job {job_id} in {self.path}", job_ids=(job_id,), where=self.path)
+        return StoredJob(*row)
+
+    def _context(self, context_id: int) -> Context:
+        known = self._contexts.get(context_id)
+        if known is None:
+            row = self._c.execute(sql.CONTEXT, (context_id,)).fetchone()
+            if row is None:
+                return Context(None, None, ())  # a damaged file: the worker's own then holds
+            known = rows.context_of(row[0])
+            if len(self._contexts) >= _CONTEXTS_KEPT:
+                self._contexts.clear()
+            self._contexts[context_id] = known
+        return known
+
+    def _context_id(self, context: Context) -> int:
+        """The id of an equal captured context, stored now if there is none."""
+        body = rows.context_text(context)
+        key = (zlib.crc32(body.encode()), body)
+        row = self._c.execute(sql.CONTEXT_ID, key).fetchone()
+        if row is not None:
+            return int(row[0])
+        return int(self._c.execute(sql.ADD_CONTEXT, key).lastrowid or 0)
+
+    def _boot(self, now: Instant, *, add: bool = False) -> int:
+        """The number of this boot among the clocks; -1 if no job waits by it."""
+        row = self._c.execute(sql.BOOT_ID, (now.boot_id,)).fetchone()
+        if row is not None:
+            return int(row[0])
+        if not add:
+            return -1
+        return int(self._c.execute(sql.ADD_BOOT, (now.boot_id,)).lastrowid or 0)
+
+    def _after(self, delay_s: float, now: Instant) -> Due:
+        """Due in `delay_s` seconds, by the boot clock as long as this boot lasts."""
+        run_at = now.at + delay_s
+        if delay_s <= 0:
+            return Due(1, None, None, now.at)
+        return Due(0, self._boot(now, add=True), now.boot + delay_s, run_at)
+
+    def _is_living(self, job_id: int) -> bool:
+        """Whether processes of an attempt of the job may still live."""
+        return self._c.execute(sql.IS_LIVING, (job_id,)).fetchone() is not None
+
+    def _at_once(self, job_id: int, now: Instant) -> Due:
+        """Due now; held while processes of an earlier attempt may live."""
+        return Due(0 if self._is_living(job_id) else 1, None, None, now.at)

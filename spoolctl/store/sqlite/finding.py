@@ -1,0 +1,172 @@
+"""Lists: any combination of filters, by an index, newest first.
+
+One filter drives, through an index whose entries come in the order of ids, so that reading
+stops at the limit; the others are tested on the rows that it yields.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from spoolctl.core.records import Job, JobFilter
+from spoolctl.core.states import State
+from spoolctl.store.sqlite import rows
+from spoolctl.store.sqlite.asking import Asking
+
+# So few jobs of a priority or above are all looked at; other filters would yield more.
+_FEW = 2000
+# So many different priorities are visited one by one, before plain reading is better.
+_PRIORITIES = 500
+
+
+class Clause(NamedTuple):
+    """A condition of a WHERE clause with its values."""
+
+    text: str
+    values: tuple[object, ...]
+
+
+class Branch(NamedTuple):
+    """A source of ids in descending order: a FROM clause, the id's name, the condition."""
+
+    source: str
+    name: str
+    clause: Clause
+
+
+class Finding(Asking):
+    """The part of the store that lists jobs."""
+
+    def find(self, job_filter: JobFilter, *, limit: int) -> list[Job]:
+        """Matching jobs, highest id first; filters apply before the limit."""
+        with self._c.read():
+            branches = self._branches(job_filter)
+            if branches is None:
+                tests = _tests(job_filter)
+                where = " AND ".join(test.text for test in tests) or "1"
+                query = (
+                    f"SELECT {rows.JOB_COLUMNS} FROM jobs WHERE {where}"
+                    " ORDER BY jobs.id DESC LIMIT ?"
+                )
+                values = [value for test in tests for value in test.values]
+                found = self._c.execute(query, [*values, limit]).fetchall()
+                return [self._record_of(row) for row in found]
+            ids: set[int] = set()
+            for branch in branches:
+                query, values = branch_query(branch, job_filter, limit)
+                ids.update(row[0] for row in self._c.execute(query, values))
+            wanted = sorted(ids, reverse=True)[: None if limit < 0 else limit]
+            known = self._records(wanted)
+        return [known[job_id] for job_id in wanted]
+
+    def _branches(self, wanted: JobFilter) -> list[Branch] | None:
+        """The drivers whose ids together hold all that match; None: read the table itself."""
+        if wanted.ids:
+            return _by_ids(wanted.ids)
+        if wanted.tags:
+            return [_by_tag(*_narrowest(wanted.tags))]
+        if wanted.priority_min is not None:
+            above = self._priorities_from(wanted.priority_min, narrow=_is_narrowed(wanted))
+            if above is not None:
+                return above
+        if wanted.queue is not None:
+            states = wanted.states or tuple(State)
+            return [
+                _jobs("jobs_by_lane", "queue = ? AND state = ?", wanted.queue, state.value)
+                for state in states
+            ]
+        if wanted.states:
+            return [_jobs("jobs_by_state", "state = ?", state.value) for state in wanted.states]
+        return None
+
+    def _priorities_from(self, lowest: int, *, narrow: bool) -> list[Branch] | None:
+        """Branches by priority, where these are the better drivers."""
+        few = self._c.execute(
+            "SELECT COUNT(*) FROM (SELECT 1 FROM jobs WHERE priority >= ? LIMIT ?)",
+            (lowest, _FEW + 1),
+        ).fetchone()[0]
+        if few <= _FEW:
+            return [_jobs("jobs_by_priority", "priority >= ?", lowest)]
+        if narrow:
+            return None
+        found: list[int] = []
+        below: int | None = 1 << 31
+        while below is not None and len(found) <= _PRIORITIES:
+            below = self._c.execute(
+                "SELECT max(priority) FROM jobs WHERE priority >= ? AND priority < ?",
+                (lowest, below),
+            ).fetchone()[0]
+            if below is not None:
+                found.append(below)
+        if below is not None:
+            return None
+        return [_jobs("jobs_by_priority", "priority = ?", priority) for priority in found]
+
+
+def branch_query(branch: Branch, job_filter: JobFilter, limit: int) -> tuple[str, list[object]]:
+    """The statement that reads one branch's ids, newest first, with all filters applied."""
+    tests = [branch.clause]
+    if job_filter.before_id is not None:
+        tests.append(Clause(f"{branch.name} < ?", (job_filter.before_id,)))
+    tests += _tests(job_filter)
+    where = " AND ".join(test.text for test in tests)
+    values = [value for test in tests for value in test.values]
+    query = (
+        f"SELECT {branch.name} FROM {branch.source} WHERE {where}"
+        f" ORDER BY {branch.name} DESC LIMIT ?"
+    )
+    return query, [*values, limit]
+
+
+def _tests(wanted: JobFilter) -> list[Clause]:
+    """Every filter as a condition on a row of `jobs`."""
+    tests = []
+    if wanted.before_id is not None:
+        tests.append(Clause("jobs.id < ?", (wanted.before_id,)))
+    if wanted.states:
+        marks = ",".join("?" * len(wanted.states))
+        # The plus keeps the planner from driving by this one instead.
+        values = tuple(state.value for state in wanted.states)
+        tests.append(Clause(f"+jobs.state IN ({marks})", values))
+    if wanted.queue is not None:
+        tests.append(Clause("+jobs.queue = ?", (wanted.queue,)))
+    if wanted.priority_min is not None:
+        tests.append(Clause("+jobs.priority >= ?", (wanted.priority_min,)))
+    for key, value in wanted.tags:
+        if value is None:
+            text = "EXISTS (SELECT 1 FROM tags WHERE key = ? AND job = jobs.id)"
+            tests.append(Clause(text, (rows.storable(key),)))
+        else:
+            text = "EXISTS (SELECT 1 FROM tags WHERE key = ? AND value = ? AND job = jobs.id)"
+            tests.append(Clause(text, (rows.storable(key), rows.storable(value))))
+    return tests
+
+
+def _jobs(index: str, test: str, *values: object) -> Branch:
+    return Branch(f"jobs INDEXED BY {index}", "jobs.id", Clause(test, values))
+
+
+def _by_ids(ids: tuple[int, ...]) -> list[Branch]:
+    usable = sorted({job_id for job_id in ids if 0 < job_id < 1 << 63}, reverse=True)
+    branches = []
+    for start in range(0, len(usable), 500):  # at least 999 values fit into a statement
+        some = usable[start : start + 500]
+        marks = ",".join("?" * len(some))
+        branches.append(Branch("jobs", "jobs.id", Clause(f"jobs.id IN ({marks})", tuple(some))))
+    return branches
+
+
+def _narrowest(tags: tuple[tuple[str, str | None], ...]) -> tuple[str, str | None]:
+    return min(tags, key=lambda tag: tag[1] is None)
+
+
+def _by_tag(key: str, value: str | None) -> Branch:
+    source = "tags CROSS JOIN jobs ON jobs.id = tags.job"
+    if value is None:
+        return Branch(source, "tags.job", Clause("tags.key = ?", (rows.storable(key),)))
+    values = (rows.storable(key), rows.storable(value))
+    return Branch(source, "tags.job", Clause("tags.key = ? AND tags.value = ?", values))
+
+
+def _is_narrowed(wanted: JobFilter) -> bool:
+    return bool(wanted.states) or wanted.queue is not None

@@ -1,0 +1,1 @@
+"""The layout of the queue's file: numbered migrations, applied in order."""

@@ -1,0 +1,273 @@
+"""Every layout that a released spoolctl has written, as steps from one to the next.
+
+A step is a tuple of statements; step N leads from `user_version` N-1 to N. Steps that were
+released never change: what is new is a new step. No STRICT, RETURNING or DROP COLUMN, so
+that every SQLite from 3.31 on opens the same file; types are enforced by CHECK.
+
+How a queued job is marked (partial indices hang on these three cases, and a claim looks at
+the first only):
+
+    ready = 1                  a worker may take it now
+    ready = 0, due is set      waits until `due` on the clock `due_clock` (0: the wall clock,
+                               else a row of `boots`: seconds on the clock of that boot)
+    ready = 0, due is null     held: processes of an earlier attempt may still live
+"""
+
+from __future__ import annotations
+
+_JOBS = """
+CREATE TABLE jobs (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  state TEXT NOT NULL
+    CHECK (state IN ('queued', 'running', 'done', 'failed', 'dead', 'canceled')),
+  ready INTEGER NOT NULL CHECK (ready IN (0, 1)),
+  queue TEXT NOT NULL CHECK (typeof(queue) = 'text'),
+  priority INTEGER NOT NULL CHECK (typeof(priority) = 'integer'),
+  run_at REAL NOT NULL CHECK (typeof(run_at) = 'real'),
+  due_clock INTEGER CHECK (typeof(due_clock) IN ('integer', 'null')),
+  due REAL CHECK (typeof(due) IN ('real', 'null')),
+  attempts INTEGER NOT NULL CHECK (typeof(attempts) = 'integer' AND attempts >= 0),
+  crashes INTEGER NOT NULL CHECK (typeof(crashes) = 'integer' AND crashes >= 0),
+  max_retries INTEGER NOT NULL CHECK (typeof(max_retries) = 'integer'),
+  max_crashes INTEGER CHECK (typeof(max_crashes) IN ('integer', 'null')),
+  timeout_s INTEGER CHECK (typeof(timeout_s) IN ('integer', 'null')),
+  created_at REAL NOT NULL CHECK (typeof(created_at) = 'real'),
+  started_at REAL CHECK (typeof(started_at) IN ('real', 'null')),
+  finished_at REAL CHECK (typeof(finished_at) IN ('real', 'null')),
+  last_exit_code INTEGER CHECK (typeof(last_exit_code) IN ('integer', 'null')),
+  last_error TEXT CHECK (typeof(last_error) IN ('text', 'null')),
+  last_reason TEXT CHECK (typeof(last_reason) IN ('text', 'null')),
+  context INTEGER NOT NULL CHECK (typeof(context) = 'integer'),
+  argv TEXT NOT NULL CHECK (typeof(argv) = 'text'),
+  key TEXT CHECK (typeof(key) IN ('text', 'null')),
+  tags TEXT CHECK (typeof(tags) IN ('text', 'null')),
+  note TEXT CHECK (typeof(note) IN ('text', 'null')),
+  asked TEXT CHECK (typeof(asked) IN ('text', 'null')),
+  CHECK (ready = 0 OR state = 'queued'),
+  CHECK (due IS NULL OR (state = 'queued' AND ready = 0)),
+  CHECK ((due IS NULL) = (due_clock IS NULL))
+)
+"""
+
+_WORKERS = """
+CREATE TABLE workers (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  token TEXT NOT NULL,
+  name TEXT NOT NULL,
+  boot_id TEXT NOT NULL,
+  pid_ns TEXT NOT NULL,
+  pid INTEGER NOT NULL,
+  start TEXT NOT NULL,
+  lock_dev INTEGER NOT NULL,
+  lock_ino INTEGER NOT NULL,
+  lanes TEXT,
+  slots INTEGER NOT NULL,
+  interval_s REAL NOT NULL,
+  started_at REAL NOT NULL,
+  heartbeat_at REAL NOT NULL,
+  heartbeat_boot REAL NOT NULL,
+  used INTEGER NOT NULL DEFAULT 0,
+  ended_at REAL,
+  last_event INTEGER
+)
+"""
+
+_ATTEMPTS = """
+CREATE TABLE attempts (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  job INTEGER NOT NULL CHECK (typeof(job) = 'integer'),
+  no INTEGER NOT NULL CHECK (typeof(no) = 'integer'),
+  token BLOB NOT NULL CHECK (typeof(token) = 'blob' AND length(token) = 16),
+  state TEXT NOT NULL CHECK
+    (state IN ('running', 'succeeded', 'failed', 'timed_out', 'abandoned', 'canceled')),
+  worker INTEGER CHECK (typeof(worker) IN ('integer', 'null')),
+  started_at REAL NOT NULL CHECK (typeof(started_at) = 'real'),
+  finished_at REAL CHECK (typeof(finished_at) IN ('real', 'null')),
+  duration_s REAL CHECK (typeof(duration_s) IN ('real', 'null')),
+  gone_at REAL CHECK (typeof(gone_at) IN ('real', 'null')),
+  exit_code INTEGER CHECK (typeof(exit_code) IN ('integer', 'null')),
+  error TEXT CHECK (typeof(error) IN ('text', 'null')),
+  reason TEXT CHECK (typeof(reason) IN ('text', 'null')),
+  survivors INTEGER CHECK (typeof(survivors) IN ('integer', 'null')),
+  stdout_bytes INTEGER NOT NULL DEFAULT 0,
+  stderr_bytes INTEGER NOT NULL DEFAULT 0,
+  in_files INTEGER NOT NULL DEFAULT 3,
+  capture TEXT
+)
+"""
+
+# One row per queue, kept by triggers, so that nothing ever has to count jobs. `waiting`:
+# queued for a later time; `retrying`: the part of it that has failed before; `living`:
+# attempts whose processes are not confirmed gone, whatever became of their job.
+_LANES = """
+CREATE TABLE lanes (
+  queue TEXT PRIMARY KEY NOT NULL,
+  queued INTEGER NOT NULL DEFAULT 0,
+  running INTEGER NOT NULL DEFAULT 0,
+  done INTEGER NOT NULL DEFAULT 0,
+  failed INTEGER NOT NULL DEFAULT 0,
+  dead INTEGER NOT NULL DEFAULT 0,
+  canceled INTEGER NOT NULL DEFAULT 0,
+  ready INTEGER NOT NULL DEFAULT 0,
+  waiting INTEGER NOT NULL DEFAULT 0,
+  retrying INTEGER NOT NULL DEFAULT 0,
+  living INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID
+"""
+
+_STATES = ("queued", "running", "done", "failed", "dead", "canceled")
+
+
+def _tally(*signed_rows: tuple[str, str]) -> str:
+    """The SET clause that adds (`+`) or takes away (`-`) a row of jobs: (sign, NEW or OLD)."""
+    sums = [
+        f"{state} = {state}"
+        + "".join(f" {sign} ({row}.state = '{state}')" for sign, row in signed_rows)
+        for state in _STATES
+    ]
+    sums.append("ready = ready" + "".join(f" {sign} {row}.ready" for sign, row in signed_rows))
+    sums.append(
+        "waiting = waiting"
+        + "".join(f" {sign} ({row}.due IS NOT NULL)" for sign, row in signed_rows)
+    )
+    sums.append(
+        "retrying = retrying"
+        + "".join(
+            f" {sign} ({row}.due IS NOT NULL AND {row}.attempts > 0)" for sign, row in signed_rows
+        )
+    )
+    return ",\n    ".join(sums)
+
+
+_PLUS, _MINUS = ("+", "NEW"), ("-", "OLD")
+
+_JOB_ADDED = f"""
+CREATE TRIGGER job_added AFTER INSERT ON jobs BEGIN
+  INSERT OR IGNORE INTO lanes (queue) VALUES (NEW.queue);
+  UPDATE lanes SET
+    {_tally(_PLUS)}
+  WHERE queue = NEW.queue;
+  UPDATE contexts SET uses = uses + 1 WHERE id = NEW.context;
+END
+"""
+
+_JOB_MOVED = f"""
+CREATE TRIGGER job_moved AFTER UPDATE OF state, ready, due, attempts ON jobs
+WHEN OLD.queue = NEW.queue BEGIN
+  UPDATE lanes SET
+    {_tally(_PLUS, _MINUS)}
+  WHERE queue = NEW.queue;
+END
+"""
+
+_JOB_REQUEUED = f"""
+CREATE TRIGGER job_changed_queue AFTER UPDATE OF queue ON jobs
+WHEN OLD.queue <> NEW.queue BEGIN
+  INSERT OR IGNORE INTO lanes (queue) VALUES (NEW.queue);
+  UPDATE lanes SET
+    {_tally(_MINUS)},
+    living = living
+      - (SELECT COUNT(*) FROM attempts WHERE job = OLD.id AND gone_at IS NULL)
+  WHERE queue = OLD.queue;
+  UPDATE lanes SET
+    {_tally(_PLUS)},
+    living = living
+      + (SELECT COUNT(*) FROM attempts WHERE job = NEW.id AND gone_at IS NULL)
+  WHERE queue = NEW.queue;
+END
+"""
+
+_JOB_DELETED = f"""
+CREATE TRIGGER job_deleted AFTER DELETE ON jobs BEGIN
+  UPDATE lanes SET
+    {_tally(_MINUS)}
+  WHERE queue = OLD.queue;
+  UPDATE contexts SET uses = uses - 1 WHERE id = OLD.context;
+END
+"""
+
+_ATTEMPT_STARTED = """
+CREATE TRIGGER attempt_started AFTER INSERT ON attempts WHEN NEW.gone_at IS NULL BEGIN
+  UPDATE lanes SET living = living + 1
+  WHERE queue = (SELECT queue FROM jobs WHERE id = NEW.job);
+END
+"""
+
+_ATTEMPT_GONE = """
+CREATE TRIGGER attempt_gone AFTER UPDATE OF gone_at ON attempts
+WHEN (OLD.gone_at IS NULL) <> (NEW.gone_at IS NULL) BEGIN
+  UPDATE lanes SET living = living + (NEW.gone_at IS NULL) - (OLD.gone_at IS NULL)
+  WHERE queue = (SELECT queue FROM jobs WHERE id = NEW.job);
+  DELETE FROM recoveries WHERE attempt = NEW.id;
+END
+"""
+
+# A prune deletes a job's attempts before the job, so its queue is still known here.
+_ATTEMPT_DELETED = """
+CREATE TRIGGER attempt_deleted AFTER DELETE ON attempts BEGIN
+  UPDATE lanes SET living = living - (OLD.gone_at IS NULL)
+  WHERE OLD.gone_at IS NULL AND queue = (SELECT queue FROM jobs WHERE id = OLD.job);
+  DELETE FROM recoveries WHERE attempt = OLD.id;
+END
+"""
+
+_FIRST = (
+    _JOBS,
+    _WORKERS,
+    _ATTEMPTS,
+    _LANES,
+    # What was captured at `add` without being asked for: [cwd, umask, [[name, value], ...]].
+    # `sum` finds an equal one quickly; `uses` counts jobs, so that a prune can delete it.
+    "CREATE TABLE contexts (id INTEGER PRIMARY KEY AUTOINCREMENT, sum INTEGER NOT NULL,"
+    " body TEXT NOT NULL, uses INTEGER NOT NULL DEFAULT 0)",
+    "CREATE INDEX contexts_by_sum ON contexts (sum)",
+    "CREATE INDEX contexts_unused ON contexts (id) WHERE uses <= 0",
+    "CREATE TABLE boots (id INTEGER PRIMARY KEY AUTOINCREMENT, boot_id TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE inputs (job INTEGER PRIMARY KEY, data BLOB NOT NULL)",
+    "CREATE TABLE tags (key TEXT NOT NULL, value TEXT NOT NULL, job INTEGER NOT NULL,"
+    " PRIMARY KEY (key, value, job)) WITHOUT ROWID",
+    "CREATE INDEX tags_by_key ON tags (key, job)",
+    "CREATE INDEX tags_by_job ON tags (job)",
+    "CREATE TABLE outputs (attempt INTEGER NOT NULL, stream TEXT NOT NULL, data BLOB NOT NULL,"
+    " PRIMARY KEY (attempt, stream))",
+    "CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL,"
+    " at REAL NOT NULL, event TEXT NOT NULL, worker INTEGER, detail TEXT)",
+    "CREATE INDEX events_by_job ON events (job)",
+    "CREATE TABLE recoveries (attempt INTEGER PRIMARY KEY, verdict TEXT NOT NULL,"
+    " reason TEXT NOT NULL, at REAL NOT NULL, heartbeat_boot REAL)",
+    # Claims: one lane, and all lanes.
+    "CREATE INDEX ready_in_lane ON jobs (queue, priority DESC, run_at, id) WHERE ready = 1",
+    "CREATE INDEX ready_anywhere ON jobs (priority DESC, run_at, id) WHERE ready = 1",
+    # Promotion: who is due next, and who is due with the highest priority.
+    "CREATE INDEX due_in_lane ON jobs (queue, due_clock, due) WHERE due IS NOT NULL",
+    "CREATE INDEX due_anywhere ON jobs (due_clock, due, queue) WHERE due IS NOT NULL",
+    "CREATE INDEX due_in_lane_by_priority ON jobs (queue, due_clock, priority DESC, due)"
+    " WHERE due IS NOT NULL",
+    "CREATE INDEX due_anywhere_by_priority ON jobs (due_clock, priority DESC, due)"
+    " WHERE due IS NOT NULL",
+    "CREATE INDEX held ON jobs (id) WHERE state = 'queued' AND ready = 0 AND due IS NULL",
+    # Lists (the id comes last in every index), retention, keys.
+    "CREATE INDEX jobs_by_state ON jobs (state)",
+    "CREATE INDEX jobs_by_lane ON jobs (queue, state)",
+    "CREATE INDEX jobs_by_priority ON jobs (priority)",
+    "CREATE INDEX jobs_by_end ON jobs (state, finished_at) WHERE finished_at IS NOT NULL",
+    "CREATE INDEX jobs_by_key ON jobs (key, state) WHERE key IS NOT NULL",
+    "CREATE UNIQUE INDEX attempts_by_job ON attempts (job, no)",
+    "CREATE INDEX attempts_living ON attempts (worker, job) WHERE gone_at IS NULL",
+    "CREATE INDEX attempts_living_by_job ON attempts (job) WHERE gone_at IS NULL",
+    "CREATE INDEX attempts_in_files ON attempts (token) WHERE in_files > 0",
+    "CREATE INDEX workers_here ON workers (id) WHERE ended_at IS NULL",
+    _JOB_ADDED,
+    _JOB_MOVED,
+    _JOB_REQUEUED,
+    _JOB_DELETED,
+    _ATTEMPT_STARTED,
+    _ATTEMPT_GONE,
+    _ATTEMPT_DELETED,
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+"""MIGRATIONS[n] leads from version n to n + 1."""
+
+SCHEMA_VERSION = len(MIGRATIONS)
+"""The layout that this program reads and writes."""

@@ -1,0 +1,398 @@
+"""A worker's side: registering, one transaction per cycle, promotion, claims."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from spoolctl.core.records import (
+    Capture,
+    Claimed,
+    Cycle,
+    Instant,
+    NewWorker,
+    Outcome,
+    Recorded,
+    Want,
+)
+from spoolctl.core.retry import Budget, Verdict, after_crash, after_failure
+from spoolctl.core.states import AttemptState, Event, Reason, State
+from spoolctl.errors import SafetyBlock
+from spoolctl.store.sqlite import rows, sql
+from spoolctl.store.sqlite.healing import Healing
+from spoolctl.store.sqlite.promotion import Promotion
+from spoolctl.store.sqlite.rows import StoredJob
+
+
+class Working(Healing, Promotion):
+    """The part of the store that workers use."""
+
+    def register(self, worker: NewWorker, *, now: Instant) -> int:
+        """Make the worker known, and heal. See the protocol."""
+        who = worker.identity
+        with self._c.write():
+            self._heal(now)
+            return int(
+                self._c.execute(
+                    sql.ADD_WORKER,
+                    (
+                        worker.token,
+                        rows.storable(worker.name),
+                        who.boot_id,
+                        who.pid_ns,
+                        who.pid,
+                        who.start,
+                        rows.signed(who.lock_dev),
+                        rows.signed(who.lock_ino),
+                        None if worker.lanes is None else rows.to_json(worker.lanes),
+                        worker.slots,
+                        worker.interval_s,
+                        now.at,
+                        now.at,
+                        now.boot,
+                    ),
+                ).lastrowid
+                or 0
+            )
+
+    def unregister(self, worker: int, *, now: Instant) -> None:
+        """Forget a worker that ends in good order.
+
+        Raises: SafetyBlock while it owns attempts that are not confirmed gone.
+        """
+        with self._c.write():
+            if self._c.execute(sql.OWNS_LIVING, (worker,)).fetchone() is not None:
+                raise SafetyBlock("the worker still owns attempts", action="unregister")
+            self._forget(worker, now)
+
+    def _forget(self, worker: int, now: Instant) -> None:
+        """Its row goes, or stays as the name behind attempts and events until a prune."""
+        self._c.execute(sql.DELETE_UNUSED_WORKER, (worker,))
+        self._c.execute(sql.END_WORKER, (now.at, worker))
+
+    def heartbeat(self, worker: int, *, now: Instant) -> bool:
+        """Renew the heartbeat; False if the worker is not registered any more."""
+        with self._c.write(full=False):
+            return self._c.execute(sql.HEARTBEAT, (now.at, now.boot, worker)).rowcount == 1
+
+    def lost(self, worker: int) -> frozenset[int]:
+        """Attempts of the worker that were canceled or forced, and are not yet gone."""
+        with self._c.read():
+            return frozenset(row[0] for row in self._c.execute(sql.LOST, (worker,)))
+
+    # -- the cycle ----------------------------------------------------------------------
+
+    def cycle(
+        self, worker: int, outcomes: Sequence[Outcome], want: Want | None, *, now: Instant
+    ) -> Cycle:
+        """Record what has finished, claim what comes next. See the protocol."""
+        lanes = want.lanes if want is not None else None
+        if not outcomes:
+            # An idle worker that looks around must not stand in the way of those who write.
+            with self._c.read():
+                idle, next_due_s = self._nothing_to_do(want, now)
+            if idle:
+                return Cycle((), (), next_due_s)
+        with self._c.write(full=bool(outcomes) or want is not None):
+            recorded = tuple([self._record(worker, outcome, now) for outcome in outcomes])
+            more = self._promote(lanes, now)
+            claimed = () if want is None else tuple(self._claim(worker, want, now))
+            next_due_s = 0.0 if more else self._next_due_s(lanes, now)
+        return Cycle(recorded, claimed, next_due_s)
+
+    def finish(
+        self, worker: int, outcomes: Sequence[Outcome], *, now: Instant
+    ) -> tuple[Recorded, ...]:
+        """`cycle` without a claim."""
+        with self._c.write():
+            return tuple([self._record(worker, outcome, now) for outcome in outcomes])
+
+    def claim(self, worker: int, want: Want, *, now: Instant) -> tuple[Claimed, ...]:
+        """`cycle` without reports."""
+        return self.cycle(worker, (), want, now=now).claimed
+
+    def _nothing_to_do(self, want: Want | None, now: Instant) -> tuple[bool, float | None]:
+        """Whether nothing is due or ready in the lanes, and how long until something is."""
+        lanes = want.lanes if want is not None else None
+        next_due_s = self._next_due_s(lanes, now)
+        if next_due_s == 0.0:
+            return False, next_due_s
+        if want is None or want.limit <= 0:
+            return True, next_due_s
+        if lanes is None:
+            return self._c.execute(sql.ANY_READY).fetchone() is None, next_due_s
+        ready = (self._c.execute(sql.LANE, (lane,)).fetchone() for lane in lanes)
+        return not any(row is not None and row[0] > 0 for row in ready), next_due_s
+
+    def holds_drain(self, lanes: Sequence[str] | None, *, now: Instant) -> bool:
+        """Whether a drain of the lanes has to go on. See the protocol."""
+        with self._c.read():
+            if lanes is None:
+                if self._c.execute(sql.BUSY_LANE).fetchone() is not None:
+                    return True
+            else:
+                for lane in lanes:
+                    row = self._c.execute(sql.LANE, (lane,)).fetchone()
+                    if row is None:
+                        continue
+                    ready, _waiting, running, retrying, living = row
+                    if ready > 0 or running > 0 or retrying > 0 or living > 0:
+                        return True
+            return self._next_due_s(None if lanes is None else tuple(lanes), now) == 0.0
+
+    # -- recording ----------------------------------------------------------------------
+
+    def _record(self, worker: int, outcome: Outcome, now: Instant) -> Recorded:
+        row = self._c.execute(sql.ATTEMPT_STATUS, (outcome.attempt_id,)).fetchone()
+        if row is None:
+            return Recorded(outcome.attempt_id, 0, None, None)
+        job_id, _no, state, owner, gone_at = row
+        if gone_at is not None:
+            return self._repeated(outcome, job_id, state)
+        if state != AttemptState.RUNNING.value or owner != worker:
+            self._confirm_gone(outcome.attempt_id, job_id, outcome, now)
+            return Recorded(outcome.attempt_id, job_id, None, None)
+        job = self._job(job_id)
+        if job.state != State.RUNNING.value:
+            self._end_attempt(outcome, now)
+            self._c.execute(sql.LET_GO, (job_id,))
+            return Recorded(outcome.attempt_id, job_id, None, None)
+        self._end_attempt(outcome, now)
+        return self._follow_up(job, outcome, worker, now)
+
+    def _repeated(self, outcome: Outcome, job_id: int, state: str) -> Recorded:
+        """A report that was recorded before: its commit succeeded, but not the call."""
+        if state != outcome.state.value:
+            return Recorded(outcome.attempt_id, job_id, None, None)
+        job = self._job(job_id)
+        return Recorded(outcome.attempt_id, job_id, State(job.state), job.run_at)
+
+    def _follow_up(self, job: StoredJob, outcome: Outcome, worker: int, now: Instant) -> Recorded:
+        """Move the job on after its attempt has ended by its owner's report."""
+        if outcome.state is AttemptState.SUCCEEDED:
+            to = self._move(
+                job,
+                Event.SUCCEEDED,
+                now=now,
+                worker=worker,
+                finished_at=now.at,
+                exit_code=outcome.exit_code,
+            )
+            return Recorded(outcome.attempt_id, job.id, to, None)
+        if outcome.reason is Reason.WORKER_SHUTDOWN:
+            due = self._at_once(job.id, now)
+            to = self._move(
+                job,
+                Event.RELEASED,
+                now=now,
+                worker=worker,
+                due=due,
+                finished_at=now.at,
+                exit_code=job.last_exit_code,
+                error=job.last_error,
+            )
+            return Recorded(outcome.attempt_id, job.id, to, due.run_at)
+        return self._unsuccessful(job, outcome, worker, now)
+
+    def _unsuccessful(
+        self, job: StoredJob, outcome: Outcome, worker: int, now: Instant
+    ) -> Recorded:
+        budget = Budget(job.attempts, job.crashes, job.max_retries, job.max_crashes)
+        asked = rows.asked_of(job.asked)
+        reason = outcome.reason or Reason.UNKNOWN
+        if outcome.state is AttemptState.ABANDONED:
+            verdict = after_crash(budget, asked.policy, spread=_spread())
+        else:
+            verdict = after_failure(
+                budget,
+                asked.policy,
+                state=outcome.state,
+                reason=reason,
+                exit_code=outcome.exit_code,
+                age_s=_age_s(asked, now),
+                spread=_spread(),
+            )
+        error = None if outcome.error is None else rows.storable(outcome.error)
+        to, run_at = self._retry_or_bury(
+            job, verdict, now, worker, (error, error), outcome.exit_code, error, reason
+        )
+        return Recorded(outcome.attempt_id, job.id, to, run_at)
+
+    def _retry_or_bury(
+        self,
+        job: StoredJob,
+        verdict: Verdict,
+        now: Instant,
+        worker: int | None,
+        details: tuple[str | None, str | None],
+        exit_code: int | None,
+        error: str | None,
+        reason: Reason,
+    ) -> tuple[State, float | None]:
+        """Do what `core.retry` decided: back to the queue after a wait, or settled."""
+        again = verdict.event in (Event.FAILED, Event.TIMED_OUT, Event.REAPED)
+        due = None
+        if again:
+            due = self._after(verdict.delay_s, now)
+            if due.ready and self._is_living(job.id):
+                due = due._replace(ready=0)
+        to = self._move(
+            job,
+            verdict.event,
+            now=now,
+            due=due,
+            worker=worker,
+            details=details,
+            attempts=verdict.attempts,
+            crashes=verdict.crashes,
+            finished_at=now.at,
+            exit_code=exit_code,
+            error=error,
+            reason=None if again else reason,
+        )
+        return to, due.run_at if due else None
+
+    def _end_attempt(self, outcome: Outcome, now: Instant) -> None:
+        reason = outcome.reason
+        self._c.execute(
+            sql.END_ATTEMPT,
+            (
+                outcome.state.value,
+                now.at,
+                float(outcome.duration_s),
+                now.at,
+                outcome.exit_code,
+                None if outcome.error is None else rows.storable(outcome.error),
+                None if reason is None else reason.value,
+                outcome.survivors,
+                outcome.stdout.size_bytes,
+                outcome.stderr.size_bytes,
+                rows.in_files(outcome.stdout, outcome.stderr),
+                rows.capture_text(outcome.stdout, outcome.stderr),
+                outcome.attempt_id,
+            ),
+        )
+        self._keep_output(outcome.attempt_id, outcome.stdout, outcome.stderr)
+
+    def _confirm_gone(self, attempt_id: int, job_id: int, seen: Outcome, now: Instant) -> None:
+        """The end of an attempt that was canceled or forced: gone, with what it had written."""
+        self._set_gone(
+            attempt_id, job_id, seen.duration_s, seen.survivors, seen.stdout, seen.stderr, now
+        )
+
+    def _set_gone(
+        self,
+        attempt_id: int,
+        job_id: int,
+        duration_s: float | None,
+        survivors: int | None,
+        stdout: Capture,
+        stderr: Capture,
+        now: Instant,
+    ) -> None:
+        self._c.execute(
+            sql.ATTEMPT_IS_GONE,
+            (
+                now.at,
+                None if duration_s is None else float(duration_s),
+                survivors,
+                stdout.size_bytes,
+                stderr.size_bytes,
+                rows.in_files(stdout, stderr),
+                rows.capture_text(stdout, stderr),
+                attempt_id,
+            ),
+        )
+        self._keep_output(attempt_id, stdout, stderr)
+        self._c.execute(sql.LET_GO, (job_id,))
+
+    def _keep_output(self, attempt_id: int, stdout: Capture, stderr: Capture) -> None:
+        for stream, capture in (("stdout", stdout), ("stderr", stderr)):
+            if capture.data:
+                self._c.execute(sql.ADD_OUTPUT, (attempt_id, stream, capture.data))
+
+    # -- claiming -----------------------------------------------------------------------
+
+    def _claim(self, worker: int, want: Want, now: Instant) -> Iterator[Claimed]:
+        jobs = self._claimable(want)
+        if jobs:
+            self._c.execute(sql.MARK_USED, (worker,))
+        for job in jobs:
+            yield self._start(job, worker, now)
+
+    def _claimable(self, want: Want) -> list[StoredJob]:
+        """The jobs to take, in order."""
+        if want.limit <= 0:
+            return []
+        if want.lanes is not None:
+            taken: list[StoredJob] = []
+            for lane in want.lanes:
+                left = want.limit - len(taken)
+                if left <= 0:
+                    break
+                taken += self._claimable_in(lane, left, want.ceiling)
+            return taken
+        if want.ceiling is None:
+            found = self._c.execute(sql.CLAIMABLE_ANYWHERE, (want.limit,)).fetchall()
+            return [StoredJob(*row) for row in found]
+        merged = []
+        for lane, _living in self._c.execute(sql.LANES_READY).fetchall():
+            merged += self._claimable_in(lane, want.limit, want.ceiling)
+        merged.sort(key=lambda job: (-job.priority, job.run_at, job.id))
+        return merged[: want.limit]
+
+    def _claimable_in(self, lane: str, limit: int, ceiling: int | None) -> list[StoredJob]:
+        if ceiling is not None:
+            row = self._c.execute(sql.LANE, (lane,)).fetchone()
+            limit = min(limit, ceiling - row[4]) if row is not None else 0
+            if limit <= 0:
+                return []
+        found = self._c.execute(sql.CLAIMABLE_IN_LANE, (lane, limit)).fetchall()
+        return [StoredJob(*row) for row in found]
+
+    def _start(self, job: StoredJob, worker: int, now: Instant) -> Claimed:
+        no = self._c.execute(sql.NEXT_ATTEMPT_NO, (job.id,)).fetchone()[0]
+        # The moment it becomes an attempt: nobody else can take a job that is not queued.
+        self._move(
+            job,
+            Event.CLAIMED,
+            now=now,
+            worker=worker,
+            started_at=now.at,
+            exit_code=job.last_exit_code,
+            error=job.last_error,
+        )
+        token = os.urandom(16)
+        attempt_id = self._c.execute(sql.ADD_ATTEMPT, (job.id, no, token, worker, now.at)).lastrowid
+        context = self._context(job.context)
+        asked = rows.asked_of(job.asked)
+        env = dict(context.env)
+        env.update(asked.env)
+        stdin = self._c.execute(sql.INPUT, (job.id,)).fetchone()
+        return Claimed(
+            attempt_id=attempt_id or 0,
+            token=token.hex(),
+            job_id=job.id,
+            attempt_no=no,
+            argv=tuple(rows.parse(job.argv)),
+            queue=job.queue,
+            key=job.key,
+            cwd=context.cwd if asked.cwd is None else asked.cwd,
+            umask=context.umask,
+            env=tuple(env.items()),
+            timeout_s=job.timeout_s,
+            stdin=None if stdin is None else stdin[0],
+        )
+
+
+def _spread() -> float:
+    """A random number in [0, 1), for jitter. (`random` is slow to import.)"""
+    return int.from_bytes(os.urandom(4), "big") / (1 << 32)
+
+
+def _age_s(asked: rows.Asked, now: Instant) -> float:
+    """Seconds since the start of the retry window, by the boot clock where it can tell."""
+    if asked.since is None:
+        return 0.0
+    at, boot, boot_id = asked.since
+    return now.boot - boot if boot_id == now.boot_id else max(0.0, now.at - at)
