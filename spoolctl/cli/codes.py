@@ -105,6 +105,7 @@ WARNINGS: dict[str, WarningCode] = {
         "an existing job was returned for the key although tags, note or schedule differ",
         ("add",),
     ),
+    "AT_IN_PAST": WarningCode("--at names a moment that is over: the job is due now", ("add",)),
     "TAG_FILTER_SCAN_CAPPED": WarningCode(
         "a tag filter did not look at all jobs (reserved: every job is looked at)", ("list",)
     ),

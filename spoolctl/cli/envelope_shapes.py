@@ -1,9 +1,10 @@
-"""The JSON Schema of the envelope in which every verb answers."""
+"""The JSON Schemas of the envelope in which every verb answers, and of streamed frames."""
 
 from __future__ import annotations
 
 from spoolctl.cli import shapes
 from spoolctl.cli.codes import ERRORS, EXITS, WARNINGS
+from spoolctl.cli.members import event_schema
 from spoolctl.cli.shapes import JsonSchema, closed
 from spoolctl.version import CONTRACT_VERSION
 
@@ -53,3 +54,17 @@ def envelope() -> JsonSchema:
         commands=shapes.array(shapes.STRING, maxItems=0),
         errors=shapes.array(error, maxItems=1),
     )
+
+
+def events_follow() -> JsonSchema:
+    """One line of `events --follow --json`: an event, or a control frame."""
+    end = closed(
+        type={"const": "end"}, reason={"type": "string", "enum": ["idle_timeout", "max_events"]}
+    )
+    error = closed(
+        type={"const": "error"},
+        reason={"const": "sqlite_error"},
+        message=shapes.TEXT,
+        exit_code={"const": 3},
+    )
+    return shapes.one_of(event_schema(), closed(control=shapes.one_of(end, error)))

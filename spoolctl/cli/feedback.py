@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from spoolctl.cli import record_shapes as records
 from spoolctl.cli import shapes
+from spoolctl.cli.members import stored_schema
 from spoolctl.cli.render import visible, visible_lines
 from spoolctl.cli.spec import COMMON, DB, JOB_ID, Flag, JsonSchema, Verb
 from spoolctl.core.paths import STREAMS
-from spoolctl.core.states import SETTLED, AttemptState, State
+from spoolctl.core.states import SETTLED, AttemptState, Reason, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ def schema() -> JsonSchema:
         size_bytes=shapes.COUNT,
         truncated=shapes.BOOLEAN,
         missing=shapes.BOOLEAN,
-        path=records.PATH_OR_NULL,
-        stored=records.STORED,
+        path=shapes.nullable(shapes.TEXT),
+        stored=stored_schema(),
     )
     return shapes.closed(
         job_id=shapes.ID,
-        state=records.STATE,
+        state=shapes.words(State),
         terminal=shapes.BOOLEAN,
         succeeded=shapes.nullable(shapes.BOOLEAN),
         exit_code=shapes.nullable(shapes.INTEGER),
-        failure_reason=records.REASON,
-        last_error=records.TEXT_OR_NULL,
+        failure_reason=shapes.nullable(shapes.words(Reason)),
+        last_error=shapes.nullable(shapes.STRING),
         attempts=shapes.COUNT,
         attempts_total=shapes.COUNT,
         latest_attempt_no=shapes.nullable(shapes.ID),

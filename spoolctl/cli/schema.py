@@ -26,8 +26,7 @@ VERB_FLAG = Flag(
 
 def schemas(only: str | None = None) -> dict[str, Any]:
     """The schemas of all verbs' data, or of one; of the envelope, and of the streams."""
-    from spoolctl.cli.envelope_shapes import envelope
-    from spoolctl.cli.record_shapes import events_follow
+    from spoolctl.cli.envelope_shapes import envelope, events_follow
 
     names = sorted(VERBS) if only is None else [only]
     return {
