@@ -68,7 +68,7 @@ class Children:
                 _collect(pid)
 
     def _poll_each(self) -> list[Exit]:
-        ended = []
+        ended: list[Exit] = []
         for pid in self._known - self._kept:
             try:
                 info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -80,7 +80,7 @@ class Children:
         return ended
 
     def _poll_collecting(self) -> list[Exit]:
-        ended = []
+        ended: list[Exit] = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

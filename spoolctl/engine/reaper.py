@@ -119,7 +119,7 @@ class Reaper:
         foreign = False
         if suspect.worker is not None:
             who = suspect.worker.identity
-            foreign = not self._evidence.same_namespace(who)
+            foreign = not self._can_see(who)
             same_boot = who.boot_id == now.boot_id
             for entry in read_roster(self.lock_path(suspect.worker)):
                 if entry.token == suspect.token and same_boot:
@@ -129,6 +129,11 @@ class Reaper:
             foreign = foreign and same_boot
         ending = Ending(target, grace_s=self._grace_s, now_mono=now.mono)
         return Recovery(suspect, ending, foreign=foreign)
+
+    def _can_see(self, who: Identity) -> bool:
+        """Whether its processes have numbers that mean something to us."""
+        same = who.pid_ns == self._evidence.pid_namespace()
+        return same and self._evidence.table_is_ours()
 
     def _explain(self, suspect: Suspect, verdict: Judgement, now: Instant) -> None:
         """Say once, here and in `show`, why the attempt is not taken back."""

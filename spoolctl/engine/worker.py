@@ -101,8 +101,8 @@ class Worker:
         Raises OSError if the support folder cannot be used, and whatever the store raises
         before the first claim; later trouble with the store is in the result.
         """
-        self._signals = Signals()
         prepare_signals()
+        self._signals = Signals()
         become_subreaper()
         options = self._options
         try:

@@ -19,8 +19,7 @@ TREE = "sleep 300 & setsid sleep 300 & echo $! > pid; echo started; wait"
 
 def start_job(bench: Bench, *flags: str) -> int:
     """Add a job with a small tree of processes and wait until a worker runs it."""
-    job = bench.add(*flags, "-c", TREE)
-    return job
+    return bench.add(*flags, "-c", TREE)
 
 
 def test_a_killed_workers_tree_ends_and_its_job_runs_again(bench: Bench) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def test_a_thousand_jobs_in_one_thread_without_zombies_or_open_files(bench: Benc
         [sys.executable, "-c", script],
         {**os.environ, "PYTHONPATH": os.getcwd()},
     )
-    worker = bench.work("--drain", "-j", "4", stderr=open(os.devnull, "w"))
+    worker = bench.work("--drain", "-j", "4", stderr=subprocess.DEVNULL)
     seen = []
 
     def look() -> bool:
