@@ -328,6 +328,20 @@ def _connect(path: str, wait_s: float) -> Connection:
     return connection
 
 
+def read_only(path: str, *, immutable: bool) -> Connection:
+    """A connection that cannot write. `immutable`: without locks, its log left alone, and
+    nothing made beside the file; only right while nobody writes.
+
+    Raises StoreUnusable.
+    """
+    options = "mode=ro&immutable=1" if immutable else "mode=ro"
+    try:
+        db = sqlite3.connect(_uri(path, options), uri=True, timeout=0, isolation_level=None)
+    except sqlite3.Error as error:
+        raise StoreUnusable(f"cannot open {path}: {error}", kind="path", path=path) from error
+    return Connection(path, db, _inode(path))
+
+
 def _prepare(connection: Connection) -> None:
     """Settings of the connection; the layout, if it is missing or old; the log."""
     execute = connection.execute

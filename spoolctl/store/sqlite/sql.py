@@ -293,3 +293,17 @@ RECENTLY_ENDED = (
 BUSY_LANE = (
     "SELECT 1 FROM lanes WHERE running > 0 OR ready > 0 OR retrying > 0 OR living > 0 LIMIT 1"
 )
+
+# -- a look without a trace ---------------------------------------------------------------
+
+# How many jobs of each lane could start now, and since when the first of them could: those
+# that are marked, and those whose time has come without a worker to mark them.
+READY_SINCE = "SELECT queue, sum(1), min(run_at) FROM jobs WHERE ready = 1 GROUP BY queue"
+DUE_SINCE = (
+    "SELECT queue, sum(1), min(run_at) FROM jobs WHERE due_clock = ? AND due <= ? GROUP BY queue"
+)
+DUE_SINCE_ON_OTHER_BOOTS = (
+    "SELECT queue, sum(1), min(run_at) FROM jobs WHERE due_clock > 0 AND due_clock <> ?"
+    " AND due IS NOT NULL AND run_at <= ? GROUP BY queue"
+)
+LIVING_BY_WORKER = "SELECT worker, sum(1) FROM attempts WHERE gone_at IS NULL GROUP BY worker"
