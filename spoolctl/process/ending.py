@@ -12,18 +12,18 @@ import signal
 from collections.abc import Collection
 
 from spoolctl.process import locks, table
-from spoolctl.process.search import ALL_NETS, Snapshot, Target
+from spoolctl.process.search import ALL_NETS, Key, Snapshot, Target
 from spoolctl.process.table import Proc
 
 _FIRST_S = 0.002  # most processes are gone a millisecond after SIGTERM
 _LONGEST_S = 0.05
 _SECOND_LOOK_S = 0.001
-_QUIET_S = 0.2  # how long nothing must be found where neither a pid nor the lock helps
+_QUIET_S = 0.2  # how long nothing must be found where one look may have missed something
 _STUCK_AFTER_S = 2.0  # SIGKILL takes milliseconds; what has not ended by now needs a reason
 _STUCK_FIRST_S = 0.5
 _STUCK_LONGEST_S = 10.0
 
-_Key = tuple[int, str]
+_NO_RESOURCES = "there are not enough file descriptors or memory to look at all processes"
 
 
 class Signals:
@@ -109,9 +109,9 @@ class Ending:
         self._nets = nets
         self._signals = signals or Signals()
         self._kill_at = now_mono if force else now_mono + grace_s
-        self._known: set[_Key] = set()
-        self._asked: set[_Key] = set()
-        self._denied: set[_Key] = set()
+        self._known: set[Key] = set()
+        self._asked: set[Key] = set()
+        self._denied: set[Key] = set()
         self._kills = 0
         self._quiet_looks = 0
         self._quiet_since = now_mono
@@ -143,27 +143,39 @@ class Ending:
         if found.members:
             return self._end(found.members, snapshot, now_mono)
         held = self._lock_is_held()
-        if found.unsure or held:
-            return self._wait_for(_reason_unsure(found.unsure), now_mono)
-        return self._confirm(now_mono, sure=held is False or self.target.pid is not None)
+        if held or found.unsure:
+            return self._wait_for(_reason_unseen(found.unsure), now_mono)
+        if not found.complete or held is None:
+            return self._wait_for(_NO_RESOURCES, now_mono)
+        return self._confirm(now_mono, found.settled)
 
     def _lock_is_held(self) -> bool | None:
+        """None if the lock's file is there but cannot be looked at."""
         path = self.target.lock_path
-        return locks.is_held(path) if path is not None else None
+        if path is None:
+            return False
+        held = locks.is_held(path)
+        return False if held is None and not os.path.lexists(path) else held
 
-    def _confirm(self, now: float, *, sure: bool) -> float | None:
+    def _confirm(self, now: float, settled: bool) -> float | None:
         if not self._quiet_looks:
             self._quiet_since = now
         self._quiet_looks += 1
         self._helpless_since = self.stuck = None
         if self._quiet_looks < 2:
             return _SECOND_LOOK_S
-        # A command that is being spawned at this moment carries no mark before its execve,
-        # and its lock may be gone with the folder: then only time tells.
-        if not sure and now - self._quiet_since < _QUIET_S:
+        # A command that is just being spawned carries no mark before its execve, and its
+        # lock may be gone with the folder: then only time tells. The same where somebody,
+        # perhaps a stranger, is in the middle of an execve.
+        certain = settled and (self.target.pid is not None or self._has_lock())
+        if not certain and now - self._quiet_since < _QUIET_S:
             return _LONGEST_S
         self.gone = True
         return None
+
+    def _has_lock(self) -> bool:
+        path = self.target.lock_path
+        return path is not None and os.path.lexists(path)
 
     def _end(self, members: list[Proc], snapshot: Snapshot, now: float) -> float:
         self._quiet_looks = 0
@@ -240,13 +252,13 @@ class Ending:
         pid = self.target.pid
         runs = pid is not None and self._signals.child_group(pid, number)
         if not runs and self._lock_is_held() is False:
-            return self._confirm(now, sure=False)
+            return self._confirm(now, settled=False)
         if now < self._kill_at:
             return _LONGEST_S
         return self._wait_for("the processes of this PID namespace cannot be seen in /proc", now)
 
 
-def _reason_unsure(unsure: list[Proc]) -> str:
+def _reason_unseen(unsure: list[Proc]) -> str:
     if not unsure:
         return "a process that cannot be found holds the attempt's lock"
     names = ", ".join(f"{proc.pid} ({proc.name})" for proc in unsure[:3])

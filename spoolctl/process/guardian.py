@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+import weakref
 
 from spoolctl.process import spawn
 from spoolctl.process.roster import read_roster
@@ -30,6 +31,8 @@ _CODE = (
 _PIPE, _ROSTER, _GUARD = 3, 4, 5
 _LONGEST_S = 3600.0
 
+_guardians: weakref.WeakSet[Guardian] = weakref.WeakSet()
+
 
 class Guardian:
     """The guardian of this worker. `pid` is its process."""
@@ -37,8 +40,7 @@ class Guardian:
     def __init__(self, pid: int, pipe: int) -> None:
         self.pid = pid
         self._pipe: int | None = pipe
-        # A forked copy of the worker would keep the pipe open after the worker's death.
-        os.register_at_fork(after_in_child=self.abandon)
+        _guardians.add(self)
 
     @classmethod
     def start(
@@ -106,6 +108,15 @@ class Guardian:
             return True
 
 
+def _abandon_copies() -> None:
+    # A forked copy of the worker would keep the pipe open after the worker's death.
+    for guardian in list(_guardians):
+        guardian.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_copies)
+
+
 def _open_roster(path: str, fd: int | None) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -119,25 +130,33 @@ def _open_roster(path: str, fd: int | None) -> int:
 
 def _spawn(fds: list[int], folder: str, grace_s: float) -> int:
     # Numbers above all targets first: a source must not be overwritten by another's copy.
-    copies = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for fd in fds]
-    argv = [sys.executable, "-I", "-S", "-c", _CODE, _ROOT, folder, str(grace_s)]
-    argv.append(f"spoolctl guardian of {os.getpid()}")  # for readers of ps(1)
+    copies: list[int] = []
+    words = ["-I", "-S", "-c", _CODE, _ROOT, folder, str(grace_s)]
+    words.append(f"spoolctl guardian of {os.getpid()}")  # for readers of ps(1)
     try:
-        return os.posix_spawn(
-            sys.executable,
-            argv,
-            os.environ,
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(copies)],
-            setsid=True,
-            # Blocked from its first instruction on: there is no moment at which a signal
-            # for the worker's group, or a careless `kill`, ends the guardian.
-            setsigmask=spawn.ALL_SIGNALS,
-        )
+        copies.extend(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for fd in fds)
+        return _start_python(words, copies)
     except (ValueError, NotImplementedError) as error:
         raise OSError(f"cannot start {sys.executable}: {error}") from None
     finally:
         for fd in copies:
             os.close(fd)
+
+
+def _start_python(words: list[str], fds: list[int]) -> int:
+    python = sys.executable or ""
+    if not os.access(python, os.X_OK) and sys.platform.startswith("linux"):
+        python = "/proc/self/exe"  # replaced by an upgrade while we run
+    return os.posix_spawn(
+        python,
+        [sys.executable or "python3", *words],
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(fds)],
+        setsid=True,
+        # Blocked from its first instruction on: there is no moment at which a signal for
+        # the worker's group, or a careless `kill`, ends the guardian.
+        setsigmask=spawn.ALL_SIGNALS,
+    )
 
 
 def main() -> None:
@@ -155,7 +174,7 @@ def main() -> None:
 
 def _close_others() -> None:
     """Descriptors that the worker itself had inherited without close-on-exec."""
-    for name in os.listdir("/dev/fd"):
-        if int(name) > _GUARD:
+    for fd in spawn.open_descriptors():
+        if fd > _GUARD:
             with contextlib.suppress(OSError):
-                os.close(int(name))
+                os.close(fd)

@@ -127,6 +127,8 @@ def _by_pid(who: Identity, seen: Sighting) -> Judgement:
         return Judgement(Verdict.UNCLEAR, f"process {who.pid} is hidden from this user")
     if seen.state == "gone":
         return Judgement(Verdict.DEAD, f"there is no process {who.pid} any more")
+    if not who.start:
+        return Judgement(Verdict.UNCLEAR, f"it is unknown when process {who.pid} had started")
     if seen.start != who.start:
         return Judgement(Verdict.DEAD, f"pid {who.pid} now belongs to another process")
     if seen.state == "zombie":

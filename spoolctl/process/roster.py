@@ -11,6 +11,7 @@ from __future__ import annotations
 import binascii
 import contextlib
 import os
+import weakref
 from typing import NamedTuple
 
 from spoolctl.process import locks
@@ -31,6 +32,9 @@ class Entry(NamedTuple):
     start: str | None
 
 
+_open_rosters: weakref.WeakSet[Roster] = weakref.WeakSet()
+
+
 class Roster:
     """The lock file of this worker, locked for as long as the object is open."""
 
@@ -45,7 +49,7 @@ class Roster:
         self._entries: dict[int, Entry] = {}
         self._open = True
         self._make_room(slots)
-        os.register_at_fork(after_in_child=self._close_copy)
+        _open_rosters.add(self)
 
     @classmethod
     def create(cls, path: str, slots: int) -> Roster:
@@ -91,12 +95,6 @@ class Roster:
                 os.unlink(self.path)
         os.close(self.fd)
 
-    def _close_copy(self) -> None:
-        # A forked copy of the worker would keep the lock of a dead one.
-        if self._open:
-            self._open = False
-            os.close(self.fd)
-
     def _write(self, entry: Entry) -> None:
         if entry.slot >= self._slots:
             self._make_room(entry.slot + 1)
@@ -113,25 +111,34 @@ class Roster:
         self._slots = max(slots, self._slots)
 
 
+def _close_copies() -> None:
+    # A forked copy of the worker would keep the lock of a dead one.
+    for roster in list(_open_rosters):
+        roster.close(unlink=False)
+
+
+os.register_at_fork(after_in_child=_close_copies)
+
+
 def read_roster(source: str | int, folder: str | None = None) -> list[Entry]:
     """What the roster at a path, or behind a descriptor, lists; an absent file lists nothing.
 
     `folder` is where the roster lies, for a descriptor. Damaged records are left out.
+
+    Raises:
+        OSError: it is there but cannot be read now (no descriptors left, for instance).
     """
-    if isinstance(source, str):
+    if isinstance(source, int):
+        data = _read_all(source)
+    else:
         folder = os.path.dirname(source)
         try:
             fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
-    else:
-        fd = source
-    try:
-        data = _read_all(fd)
-    except OSError:
-        return []
-    finally:
-        if fd != source:
+        try:
+            data = _read_all(fd)
+        finally:
             os.close(fd)
     if not data.startswith(_MAGIC):
         return []

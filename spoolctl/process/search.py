@@ -8,7 +8,7 @@ attempt's *lock* is held by somebody whom the others did not find, whoever has i
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from spoolctl.process import locks, table
@@ -17,7 +17,8 @@ from spoolctl.process.table import Proc
 ALL_NETS = frozenset({"session", "descendants", "environment", "lock"})
 """The nets of a search. Fewer are used only to show what each of them finds."""
 
-_Key = tuple[int, str]  # pid and start: one process, whatever happens to its number
+Key = tuple[int, str]
+"""Pid and start: one process, whatever becomes of its number."""
 
 
 class Target(NamedTuple):
@@ -37,23 +38,34 @@ class Target(NamedTuple):
 class Found(NamedTuple):
     """What one search found.
 
-    `members`: live processes of the attempt. `unsure`: live ones in a session with the
-    command's number, whose leader is gone and which carry no mark: survivors of the attempt,
-    or strangers who got the number later. `inside`: the searcher is a process of the attempt.
+    `members`: live processes of the attempt, oldest first. `unsure`: live ones in a session
+    with the command's number, whose leader is gone and which carry no mark: survivors of the
+    attempt, or strangers who got the number later. `inside`: the searcher itself is a process
+    of the attempt. `complete`: nobody was left out for want of descriptors or memory.
+    `settled`: nobody was in the middle of execve(2), where no mark can be read.
     """
 
     members: list[Proc]
     unsure: list[Proc]
     inside: bool
+    complete: bool
+    settled: bool
 
 
 class Snapshot:
-    """All processes at one moment, shared by the searches of one tick."""
+    """All processes at one moment, shared by the searches of one tick.
 
-    def __init__(self, procs: dict[int, Proc], *, me: int, blind: bool = False) -> None:
+    `blind`: the table of processes is not that of our own PID namespace; it shows nobody.
+    """
+
+    def __init__(
+        self, procs: dict[int, Proc], *, me: int, complete: bool = True, blind: bool = False
+    ) -> None:
         self.procs = procs
         self.blind = blind
         self._me = me
+        self._complete = complete
+        self._settled = True
         self._children: dict[int, list[Proc]] = {}
         self._sessions: dict[int, list[Proc]] = {}
         for proc in procs.values():
@@ -64,15 +76,16 @@ class Snapshot:
 
     @classmethod
     def take(cls) -> Snapshot:
-        """Read the table of processes. `blind` if it is not that of our own PID namespace."""
+        """Read the table of processes."""
         if not table.is_ours():
             return cls({}, me=os.getpid(), blind=True)
-        return cls(table.read_all(), me=os.getpid())
+        procs, complete = table.read_all()
+        return cls(procs, me=os.getpid(), complete=complete)
 
     def members(
         self,
         target: Target,
-        known: Collection[_Key] = frozenset(),
+        known: Collection[Key] = frozenset(),
         nets: Collection[str] = ALL_NETS,
     ) -> list[Proc]:
         """The attempt's live processes, oldest first; see `search`."""
@@ -81,14 +94,14 @@ class Snapshot:
     def search(
         self,
         target: Target,
-        known: Collection[_Key] = frozenset(),
+        known: Collection[Key] = frozenset(),
         nets: Collection[str] = ALL_NETS,
     ) -> Found:
         """Find the attempt's live processes. `known` are those that earlier looks found.
 
         Zombies, the searcher and its ancestors are never among them; reused pids are told
-        by start times. Everything that an attempt forked is younger than its command, so
-        older processes are not looked at.
+        by start times. Whatever an attempt forked is no older than its command, so older
+        processes are not looked at.
         """
         since = int(target.start) if target.pid and target.start else 0
         found = {
@@ -100,24 +113,28 @@ class Snapshot:
         if leader is not None and leader.start == target.start:
             found[leader.pid] = leader
         if "environment" in nets:
-            for proc in self._younger(since):
-                if target.token in self._marks_of(proc):
-                    found[proc.pid] = proc
-        if "lock" in nets and not self._live(found):
-            for proc in self._holders(target, since):
-                found[proc.pid] = proc
-        unsure = self._close(found, target, {pid for pid, _ in known}, since, nets)
+            found.update(_by_pid(self._marked(target.token, since)))
+        known_pids = {pid for pid, _ in known}
+        self._close(found, target, known_pids, since, nets)
+        unsure = self._vouch(found, target, since) if "session" in nets else {}
         inside = not self._lineage.isdisjoint(found)
+        if "lock" in nets and not self._live(found):
+            found.update(_by_pid(self._holders(target, since)))
+            self._close(found, target, known_pids, since, nets)
         for pid in self._lineage:
             found.pop(pid, None)
-        return Found(self._live(found), self._live(unsure), inside)
+        unsure = {pid: proc for pid, proc in unsure.items() if pid not in found}
+        return Found(self._live(found), self._live(unsure), inside, self._complete, self._settled)
 
-    def adopted(self, known: Collection[int]) -> list[Proc]:
-        """Live children of this process besides `known`, and all their descendants.
+    def adopted(self, known: Collection[int], target: Target) -> list[Proc]:
+        """Live children of this process besides `known`, and their descendants, that are no
+        older than the target's command.
 
-        For a subreaper: what its commands left behind, whatever they did to hide.
+        For a subreaper that runs this attempt alone: what it left behind, however it hides.
         """
-        found = {p.pid: p for p in self._children.get(self._me, ()) if p.pid not in known}
+        since = int(target.start or 0)
+        children = self._children.get(self._me, ())
+        found = _by_pid(p for p in children if p.pid not in known and int(p.start) >= since)
         self._add_descendants(found)
         return self._live(found)
 
@@ -132,25 +149,36 @@ class Snapshot:
         self,
         found: dict[int, Proc],
         target: Target,
-        known: set[int],
+        known_pids: set[int],
         since: int,
         nets: Collection[str],
-    ) -> dict[int, Proc]:
-        """Add sessions and descendants to `found` until nothing is new; returns the unsure."""
-        while True:
+    ) -> None:
+        """Add sessions and descendants to `found` until nothing is new."""
+        size = -1
+        while len(found) != size:
             size = len(found)
             if "descendants" in nets:
                 self._add_descendants(found)
             if "session" in nets:
-                for sid in self._own_sessions(found, target, known):
-                    found.update({p.pid: p for p in self._sessions[sid] if int(p.start) >= since})
-            if len(found) == size:
-                break
-        if "session" not in nets or not target.pid or not since or target.pid in self.procs:
-            return {}
-        # The leader is gone and nobody vouches for the session: its number may have been
-        # given to a stranger since. What descends from us cannot be one.
-        unsure = {}
+                # A session's number stays taken while any process is in it. So one sure
+                # member of a session that the attempt led makes all of it the attempt's.
+                for sid in {
+                    proc.sid
+                    for proc in found.values()
+                    if proc.sid in found or proc.sid in known_pids or proc.sid == target.pid
+                }:
+                    found.update(_by_pid(p for p in self._sessions[sid] if int(p.start) >= since))
+
+    def _vouch(self, found: dict[int, Proc], target: Target, since: int) -> dict[int, Proc]:
+        """Look at a session with the command's number that nobody in it vouches for.
+
+        Its leader is gone: the number may have been given to a stranger since. Adds those
+        that cannot be strangers to `found`, because they descend from us, and returns those
+        of whom nothing is known.
+        """
+        unsure: dict[int, Proc] = {}
+        if not since or target.pid is None or target.pid in self.procs:
+            return unsure
         for proc in self._sessions.get(target.pid, ()):
             if proc.pid in found or int(proc.start) < since:
                 continue
@@ -158,24 +186,14 @@ class Snapshot:
                 found[proc.pid] = proc
             elif not self._marks_of(proc):  # else it belongs to another attempt
                 unsure[proc.pid] = proc
-        if "descendants" in nets:
-            self._add_descendants(found)
-        return {pid: proc for pid, proc in unsure.items() if pid not in found}
-
-    def _own_sessions(self, found: dict[int, Proc], target: Target, known: set[int]) -> set[int]:
-        # A session's number stays taken while any process is in it, so one sure member of
-        # a session whose leader was the attempt's makes all of it the attempt's.
-        return {
-            proc.sid
-            for proc in found.values()
-            if proc.sid in found or proc.sid in known or proc.sid == target.pid
-        }
+        return unsure
 
     def _add_descendants(self, found: dict[int, Proc]) -> None:
         todo = list(found.values())
         while todo:
             parent = todo.pop()
             for child in self._children.get(parent.pid, ()):
+                # An older child than its parent: the number changed hands between two reads.
                 if child.pid not in found and int(child.start) >= int(parent.start):
                     found[child.pid] = child
                     todo.append(child)
@@ -191,11 +209,21 @@ class Snapshot:
             if not proc.kernel and proc.lives and int(proc.start) >= since
         ]
 
+    def _marked(self, token: str, since: int) -> list[Proc]:
+        return [proc for proc in self._younger(since) if token in self._marks_of(proc)]
+
     def _marks_of(self, proc: Proc) -> tuple[str, ...]:
-        # Read once a snapshot and never kept for longer: execve may change it any time.
+        # Read once a snapshot and not kept for longer: execve(2) may change it any time.
         marks = self._marks.get(proc.pid)
         if marks is None:
-            marks = self._marks[proc.pid] = table.read_marks(proc) or ()
+            marks = ()
+            try:
+                marks = table.read_marks(proc) or ()
+            except table.Unsettled:
+                self._settled = False
+            except OSError:
+                self._complete = False
+            self._marks[proc.pid] = marks
         return marks
 
     def _holders(self, target: Target, since: int) -> list[Proc]:
@@ -203,9 +231,12 @@ class Snapshot:
             return []
         try:
             lock = os.stat(target.lock_path, follow_symlinks=False)
-        except OSError:
+            return table.holders(self._younger(since), lock.st_dev, lock.st_ino)
+        except FileNotFoundError:
             return []
-        return table.holders(self._younger(since), lock.st_dev, lock.st_ino)
+        except OSError:
+            self._complete = False
+            return []
 
     def _ancestors(self, pid: int) -> set[int]:
         """`pid` and the processes above it."""
@@ -214,3 +245,7 @@ class Snapshot:
             line.add(pid)
             pid = proc.ppid
         return line
+
+
+def _by_pid(procs: Iterable[Proc]) -> dict[int, Proc]:
+    return {proc.pid: proc for proc in procs}

@@ -66,18 +66,15 @@ def spawn(
         return _spawn_here(argv, env, streams, lock)
 
 
-def prepare_signals() -> frozenset[int]:
-    """Make this process fit to be a worker; returns the signals that were ignored at start.
+def prepare_signals() -> None:
+    """Make this process fit to be a worker, whatever it inherited.
 
     Nothing stays blocked. SIGCHLD gets its default back: a parent that ignored it would have
-    let the kernel throw every exit code away.
+    let the kernel throw every exit code away. Other ignored signals stay ignored here; `spawn`
+    gives commands the defaults.
     """
-    ignored = frozenset(
-        int(number) for number in ALL_SIGNALS if signal.getsignal(number) is signal.SIG_IGN
-    )
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    return ignored
 
 
 def become_subreaper() -> bool:
@@ -241,10 +238,18 @@ def _keep_descriptors() -> None:
     if _kept:
         return
     _kept = True
-    for name in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError):
-            if int(name) > 2:
-                os.set_inheritable(int(name), False)
+    for fd in open_descriptors():
+        if fd > 2:
+            with contextlib.suppress(OSError):
+                os.set_inheritable(fd, False)
+
+
+def open_descriptors() -> list[int]:
+    """The numbers of our open files; those up to 1023 that may be where nothing tells."""
+    try:
+        return [int(name) for name in os.listdir("/dev/fd")]
+    except OSError:  # a jail without /dev/fd, or /proc of another PID namespace behind it
+        return list(range(1024))
 
 
 def _failed(path: str, name: str, error: OSError) -> SpawnFailed:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from typing import NamedTuple
 MARK = "SPOOLCTL_ATTEMPT_PATH"
 """The environment variable that holds the random ids of an attempt and of those around it."""
 
+_SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h; shown in field 9 of /proc/PID/stat
 _MARK_BYTES = MARK.encode() + b"="
 _buffer = bytearray(65536)
@@ -48,6 +50,10 @@ class Hidden(Exception):
     """The process exists, or may exist, but cannot be looked at."""
 
 
+class Unsettled(Exception):
+    """The process cannot be looked at just now."""
+
+
 def is_ours() -> bool:
     """Whether the table shows our own PID namespace, so that its numbers mean our processes."""
     if sys.platform == "darwin":
@@ -78,8 +84,15 @@ def read_proc(pid: int) -> Proc | None:
         raise Hidden(f"process {pid} cannot be read: {error.strerror}") from None
 
 
-def read_all() -> dict[int, Proc]:
-    """Every process that this user may see, by pid, in one pass (zombies included).
+class Table(NamedTuple):
+    """Processes by pid. `complete`: none was left out for want of descriptors or memory."""
+
+    procs: dict[int, Proc]
+    complete: bool
+
+
+def read_all() -> Table:
+    """Every process that this user may see, in one pass (zombies included).
 
     Lists the numbers again until none is new: a process that was forked during the pass,
     by a parent that had ended before it was read, is not missed.
@@ -87,44 +100,61 @@ def read_all() -> dict[int, Proc]:
     if sys.platform == "darwin":
         from spoolctl.process import darwin
 
-        return darwin.read_all()
+        return Table(darwin.read_all(), True)
     procs: dict[int, Proc] = {}
     tried: set[int] = set()
+    complete = True
     for _ in range(8):  # a machine that forks without end must not keep us here
-        fresh = [pid for pid in _list_pids() if pid not in tried]
+        try:
+            fresh = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+        except OSError:
+            return Table(procs, False)
+        fresh = [pid for pid in fresh if pid not in tried]
         if not fresh:
             break
         tried.update(fresh)
         for pid in fresh:
             try:
                 procs[pid] = _read_stat(pid)
-            except OSError:
-                continue
-    return procs
+            except OSError as error:
+                complete = complete and error.errno not in _SCARCE
+    return Table(procs, complete)
 
 
 def read_marks(proc: Proc) -> tuple[str, ...] | None:
-    """The random ids in the process's `SPOOLCTL_ATTEMPT_PATH`; None if it cannot be read.
+    """The random ids in the process's `SPOOLCTL_ATTEMPT_PATH`; None if this user may not look.
 
     What execve(2) left in memory, not what the program made of its environment later. A
     child between vfork(2) and execve(2) still shows its parent's.
+
+    Raises:
+        Unsettled: it is in the middle of execve(2), or of its end: look again.
+        OSError: no descriptor or no memory to look with.
     """
     if sys.platform == "darwin":
         from spoolctl.process import darwin
 
         return darwin.read_marks(proc)
-    if proc.state == "Z":
-        return _marks_of_threads(proc.pid)
     try:
-        return _marks_in(f"/proc/{proc.pid}/environ")
-    except OSError:
+        if proc.state == "Z":
+            return _marks_of_threads(proc.pid)
+        marks = _marks_in(f"/proc/{proc.pid}/environ")
+        if marks is None and _has_no_memory(proc.pid):
+            raise Unsettled(f"process {proc.pid} is between two programs")
+    except OSError as error:
+        if error.errno in _SCARCE:
+            raise
         return None
+    return marks or ()
 
 
 def holders(procs: Iterable[Proc], dev: int, ino: int) -> list[Proc]:
     """Those of `procs` that have the file (device, inode) open for reading and writing.
 
     Commands inherit an attempt's lock that way; who only probes it opens it read-only.
+
+    Raises:
+        OSError: no descriptor or no memory to look with.
     """
     if sys.platform == "darwin":
         return []
@@ -160,13 +190,6 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _list_pids() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-    except OSError:
-        return []
-
-
 def _read_stat(pid: int) -> Proc:
     fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -177,30 +200,39 @@ def _read_stat(pid: int) -> Proc:
     end = data.rindex(b")")
     part = data[end + 2 :].split(None, 20)
     return Proc(
-        pid=pid,
-        start=part[19].decode(),
-        ppid=int(part[1]),
-        pgid=int(part[2]),
-        sid=int(part[3]),
-        state=part[0].decode(),
-        threads=int(part[17]),
-        kernel=bool(int(part[6]) & _PF_KTHREAD),
-        name=data[data.index(b"(") + 1 : end].decode("utf-8", "replace"),
+        pid,
+        part[19].decode(),
+        int(part[1]),
+        int(part[2]),
+        int(part[3]),
+        part[0].decode(),
+        int(part[17]),
+        int(part[6]) & _PF_KTHREAD != 0,
+        data[data.index(b"(") + 1 : end].decode("utf-8", "replace"),
     )
 
 
-def _marks_in(path: str) -> tuple[str, ...]:
+def _marks_in(path: str) -> tuple[str, ...] | None:
+    """The marks in an environment; None if it is empty."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.readv(fd, [_buffer])
         if size < len(_buffer):
-            return parse_marks(_buffer, size)
+            return parse_marks(_buffer, size) if size else None
         data = bytearray(_buffer)
         while more := os.read(fd, 1 << 20):
             data += more
     finally:
         os.close(fd)
     return parse_marks(data, len(data))
+
+
+def _has_no_memory(pid: int) -> bool:
+    # execve installs the new memory first and says where its environment lies last (fields
+    # 48 to 51 are 0 until then); `env -i` leaves it empty at a known place.
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        part = file.read().rpartition(b")")[2].split()
+    return part[48] == b"0"
 
 
 def parse_marks(data: bytes | bytearray, size: int) -> tuple[str, ...]:
@@ -215,16 +247,12 @@ def parse_marks(data: bytes | bytearray, size: int) -> tuple[str, ...]:
     return tuple(value.decode("ascii", "replace").split(":"))
 
 
-def _marks_of_threads(pid: int) -> tuple[str, ...] | None:
+def _marks_of_threads(pid: int) -> tuple[str, ...]:
     # The first thread's memory is gone with it; another thread still shows it.
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return None
-    for thread in threads:
+    for thread in os.listdir(f"/proc/{pid}/task"):
         try:
             marks = _marks_in(f"/proc/{pid}/task/{thread}/environ")
-        except OSError:
+        except (FileNotFoundError, ProcessLookupError):
             continue
         if marks:
             return marks
@@ -233,18 +261,20 @@ def _marks_of_threads(pid: int) -> tuple[str, ...] | None:
 
 def _holds(pid: int, dev: int, ino: int) -> bool:
     try:
-        names = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
+        return any(_is_lock(pid, name, dev, ino) for name in os.listdir(f"/proc/{pid}/fd"))
+    except OSError as error:
+        if error.errno in _SCARCE:
+            raise
         return False
-    for name in names:
-        try:
-            found = os.stat(f"/proc/{pid}/fd/{name}")
-            if (found.st_dev, found.st_ino) != (dev, ino):
-                continue
-            with open(f"/proc/{pid}/fdinfo/{name}", "rb") as file:
-                flags = file.read().partition(b"flags:")[2].split(None, 1)[0]
-        except (OSError, IndexError):
-            continue
-        if int(flags, 8) & os.O_ACCMODE == os.O_RDWR:
-            return True
-    return False
+
+
+def _is_lock(pid: int, name: str, dev: int, ino: int) -> bool:
+    try:
+        found = os.stat(f"/proc/{pid}/fd/{name}")
+        if (found.st_dev, found.st_ino) != (dev, ino):
+            return False
+        with open(f"/proc/{pid}/fdinfo/{name}", "rb") as file:
+            flags = file.read().partition(b"flags:")[2].split(None, 1)[0]
+    except (FileNotFoundError, ProcessLookupError, IndexError):
+        return False
+    return int(flags, 8) & os.O_ACCMODE == os.O_RDWR
