@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spoolctl.core.limits import MAX_INT
 from spoolctl.core.paths import STREAMS, support_dir, waiters_dir, workers_dir
 from spoolctl.core.records import (
     Added,
@@ -231,9 +232,9 @@ class Queue:
         tags: Mapping[str, str | None] | Sequence[tuple[str, str | None]] = (),
         priority_min: int | None = None,
         before_id: int | None = None,
-        limit: int = 50,
+        limit: int | None = 50,
     ) -> list[Job]:
-        """Matching jobs, newest first. A tag's value None matches any value."""
+        """Matching jobs, newest first; `limit` None: all. A tag's value None matches any."""
         pairs = tags.items() if isinstance(tags, Mapping) else tags
         wanted = JobFilter(
             states=tuple(_state(each) for each in states),
@@ -242,7 +243,7 @@ class Queue:
             priority_min=priority_min,
             before_id=before_id,
         )
-        return self._store.find(wanted, limit=limit)
+        return self._store.find(wanted, limit=MAX_INT if limit is None else limit)
 
     def first_job_id(self) -> int | None:
         """The lowest job id in the queue."""

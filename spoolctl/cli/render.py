@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from spoolctl.version import CONTRACT_VERSION, __version__
@@ -70,10 +71,12 @@ class Out:
 
     def note(self, text: str) -> None:
         """Write one line to stderr, if that is possible."""
-        try:
-            write_all(self.stderr, encode(text + "\n"))
-        except OSError:
-            return
+        self.error_text(text + "\n")
+
+    def error_text(self, text: str) -> None:
+        """Write text to stderr as it is, if that is possible."""
+        with suppress(OSError):
+            write_all(self.stderr, encode(text))
 
     def is_terminal(self) -> bool:
         """Whether stdout is a terminal."""
@@ -82,6 +85,24 @@ class Out:
     def errors_are_seen(self) -> bool:
         """Whether stderr is a terminal."""
         return os.isatty(self.stderr)
+
+    def columns(self) -> int:
+        """How wide the terminal behind stdout is."""
+        return _columns(self.stdout)
+
+    def error_columns(self) -> int:
+        """How wide the terminal behind stderr is."""
+        return _columns(self.stderr)
+
+
+def _columns(fd: int) -> int:
+    forced = os.environ.get("COLUMNS", "")
+    if forced.isascii() and forced.isdigit() and int(forced[:6]) > 0:
+        return int(forced[:6])
+    try:
+        return os.get_terminal_size(fd).columns or 80
+    except OSError:
+        return 80
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:

@@ -141,9 +141,9 @@ def _is_decimal(text: str) -> bool:
 
 def _timestamp(spec: Described, text: str) -> Any:
     # Dates need `datetime` and regular expressions: a module of its own, for the few who use it.
-    from spoolctl.cli import when
+    from spoolctl.cli.when import timestamp
 
-    return when.timestamp(text)
+    return timestamp(text)
 
 
 def size(text: str) -> int:

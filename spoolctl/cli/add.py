@@ -1,0 +1,321 @@
+"""`spoolctl add`: submit a command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spoolctl.cli.parse import UsageError
+from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Positional, Verb
+from spoolctl.core.records import Added, NewJob
+from spoolctl.submission import new_job
+
+if TYPE_CHECKING:
+    from spoolctl.cli.app import App
+    from spoolctl.cli.parse import Args
+
+PAST_S = 60.0
+"""A time that lies further back than this was probably not meant: `--at $(date +%s)` was."""
+
+SHELL_CHARACTERS = frozenset(" \t\n|&;<>()$`\\\"'*?[]#~{}!")
+
+
+def schema() -> JsonSchema:
+    """What `data` looks like."""
+    from spoolctl.cli import shapes
+
+    difference = shapes.closed(existing={}, submitted={})
+    return shapes.closed(
+        job_id=shapes.ID,
+        state=shapes.words(("queued", "running", "done", "dead", "failed", "canceled")),
+        deduplicated=shapes.BOOLEAN,
+        next_run_at=shapes.NUMBER,
+        priority=shapes.INTEGER,
+        queue=shapes.TEXT,
+        cwd=shapes.nullable(shapes.STRING),
+        env_keys=shapes.STRINGS,
+        idempotency=shapes.closed(
+            key=shapes.TEXT,
+            metadata_differs=shapes.BOOLEAN,
+            metadata_differences=shapes.table(
+                ("tags", "note", "next_run_at"), difference, complete=False
+            ),
+        ),
+        optional=("idempotency",),
+    )
+
+
+VERB = Verb(
+    name="add",
+    description=(
+        "Submit a command. It is stored, synced to disk, with the current folder, the umask "
+        "and the variables that say where programs are; a worker (`spoolctl work`) runs it. "
+        "The command is executed as it is, without a shell: everything after `--` belongs to "
+        "it. Its stdin is at end of file."
+    ),
+    data_schema="The job's id, state, earliest start, lane, folder and names of variables.",
+    schema=schema,
+    positionals=(
+        Positional("argv", "remainder", "string", "the command and its arguments", "COMMAND"),
+    ),
+    replaces_positional=("-c",),
+    flags=(
+        Flag("-c", "string", "run STRING with `sh -c` instead of a command", metavar="STRING"),
+        Flag(
+            "--after",
+            "duration",
+            "start no sooner than so long from now (90, 1.5h, 1h30m)",
+            limit="duration_seconds",
+        ),
+        Flag(
+            "--at",
+            "timestamp",
+            "start no sooner than this time (epoch seconds, 2026-12-24T18:00, 23:59, "
+            "'tomorrow 9:00')",
+            metavar="TIME",
+            limit="timestamp_epoch_seconds",
+        ),
+        Flag(
+            "--cwd",
+            "string",
+            "run in this folder (default: the current one)",
+            metavar="PATH",
+            check="path",
+        ),
+        Flag(
+            "--env",
+            "key_value",
+            "set a variable for the command",
+            metavar="KEY=VALUE",
+            repeatable=True,
+            default=(),
+            check="env",
+        ),
+        Flag("--force", "boolean", "accept a command that looks like a shell line", default=False),
+        Flag(
+            "--key",
+            "string",
+            "while a job with this key is active, return it instead of adding another",
+            metavar="KEY",
+            check="key",
+        ),
+        Flag(
+            "--max-crashes",
+            "integer",
+            "how often the job is run again after its worker died",
+            default=20,
+            limit="budget",
+            words=("unlimited",),
+        ),
+        Flag(
+            "--max-retries",
+            "integer",
+            "how often the job is run again after it failed",
+            default=3,
+            limit="budget",
+        ),
+        Flag("--no-retry", "boolean", "the same as --max-retries 0", default=False),
+        Flag("--no-timeout", "boolean", "let the command run as long as it takes", default=False),
+        Flag("--note", "string", "a text to keep with the job", metavar="TEXT", check="note"),
+        Flag("-p", "boolean", "the same as --print id", default=False),
+        Flag(
+            "--print",
+            "enum",
+            "what to print in text mode; id: digits and a newline, for scripts",
+            metavar="WHAT",
+            choices=("id", "text"),
+            default="text",
+        ),
+        Flag(
+            "--priority",
+            "integer",
+            "the highest goes first; equal ones in order of time, then of ids",
+            default=0,
+            limit="priority",
+        ),
+        Flag("--queue", "queue", "the lane to put it in", default="default", metavar="NAME"),
+        Flag(
+            "--tag",
+            "key_value",
+            "a label, by which `list` finds the job",
+            metavar="KEY=VALUE",
+            repeatable=True,
+            default=(),
+            check="tag",
+        ),
+        Flag(
+            "--timeout",
+            "integer",
+            "end the command after so many seconds",
+            metavar="SECONDS",
+            default=300,
+            limit="timeout_seconds",
+        ),
+        DB,
+        *COMMON,
+    ),
+    exclusive=(
+        ("--after", "--at"),
+        ("--timeout", "--no-timeout"),
+        ("--max-retries", "--no-retry"),
+    ),
+    examples=(
+        ("spoolctl", "add", "--", "make", "test"),
+        ("spoolctl", "add", "--key", "build-7", "--timeout", "3600", "--", "make", "-j4"),
+        ("spoolctl", "add", "--after", "10m", "-c", "date >> log"),
+    ),
+    mutates=True,
+    idempotent="with --key, while a job with that key is queued or running; else not",
+    epilog=(
+        "A job that fails is tried again after 2, 4, 8, ... up to 60 seconds; when its budget "
+        "is spent it is dead, and `spoolctl retry` gives it a fresh one.",
+    ),
+)
+
+
+def run(args: Args, app: App) -> int:
+    """Check everything, then store the job."""
+    request = build(args)
+    warn_if_past(args, app)
+    added = app.queue.submit([request])[0]
+    _warn_of_differences(added, app)
+    if not app.json and app.out.errors_are_seen():
+        _tell_start(added, app)
+    return app.show(_data(added, request), lambda: _text(added, args))
+
+
+def build(args: Args) -> NewJob:
+    """The job that the arguments ask for.
+
+    Raises:
+        InvalidInput: something is wrong with them.
+    """
+    argv = _command(args)
+    request = new_job(
+        argv,
+        queue=args.queue,
+        priority=args.priority,
+        delay_s=args.after,
+        run_at=args.at,
+        timeout_s=None if args.no_timeout else args.timeout,
+        max_retries=0 if args.no_retry else args.max_retries,
+        max_crashes=None if args.max_crashes == "unlimited" else args.max_crashes,
+        cwd=args.cwd,
+        env=args.env,
+        key=args.key,
+        tags=args.tag,
+        note=args.note,
+    )
+    if not args.force and args.c is None:
+        _refuse_shell_line(request)
+    return request
+
+
+def _command(args: Args) -> tuple[str, ...]:
+    if args.c is None:
+        words: tuple[str, ...] = args.argv
+        return words
+    if args.argv:
+        raise UsageError("-c and a command exclude each other")
+    if not args.c.strip():
+        raise UsageError("-c needs a command that is not blank", "MISSING_REQUIRED")
+    return ("sh", "-c", args.c)
+
+
+def _refuse_shell_line(request: NewJob) -> None:
+    """`add 'echo hi && echo there'` was meant for a shell; as a program's name it can only
+    fail, and only when a worker gets to it."""
+    word = request.argv[0]
+    if len(request.argv) > 1 or not SHELL_CHARACTERS.intersection(word):
+        return
+    import os
+    from shutil import which
+
+    folder = request.cwd or request.context.cwd or "/"
+    if which(word, path=dict(request.context.env).get("PATH")):
+        return
+    if "/" in word and os.path.lexists(os.path.join(folder, word)):
+        return
+    from shlex import quote
+
+    raise UsageError(
+        f"there is no program {word!r}; it looks like a line for a shell",
+        remediation=f"for a shell: add -c {quote(word)}; for a program with arguments: "
+        "add -- PROGRAM ARGUMENT ...; as it is: --force",
+    )
+
+
+def warn_if_past(args: Args, app: App) -> None:
+    """A time in the past is accepted, but said."""
+    if args.at is None:
+        return
+    import time
+
+    behind = time.time() - args.at
+    if behind > PAST_S:
+        from spoolctl.cli.render import duration, local_time
+
+        app.warn(
+            "AT_IN_PAST",
+            f"{local_time(args.at)} was {duration(behind)} ago: the job is due now",
+        )
+
+
+def _warn_of_differences(added: Added, app: App) -> None:
+    if added.deduplicated and added.differences:
+        fields = ", ".join(field for field, _, _ in added.differences)
+        app.warn(
+            "IDEMPOTENCY_METADATA_DIFFERS",
+            f"job {added.job.id} was left as it is; the request differs in: {fields}",
+        )
+
+
+def _tell_start(added: Added, app: App) -> None:
+    """When a delayed job will start, for people who watch."""
+    import time
+
+    from spoolctl.cli.render import duration, local_time
+
+    wait = added.job.next_run_at - time.time()
+    if not added.deduplicated and wait > 1:
+        app.out.note(f"starts at {local_time(added.job.next_run_at)}, in {duration(wait)}")
+
+
+def _data(added: Added, request: NewJob) -> dict[str, Any]:
+    job = added.job
+    data: dict[str, Any] = {
+        "job_id": job.id,
+        "state": job.state.value,
+        "deduplicated": added.deduplicated,
+        "next_run_at": job.next_run_at,
+        "priority": job.priority,
+        "queue": job.queue,
+        "cwd": job.cwd,
+        "env_keys": sorted(name for name, _ in request.env),
+    }
+    if added.deduplicated:
+        data["idempotency"] = {
+            "key": request.key,
+            "metadata_differs": bool(added.differences),
+            "metadata_differences": {
+                field: {"existing": _plain(existing), "submitted": _plain(submitted)}
+                for field, existing, submitted in added.differences
+            },
+        }
+    return data
+
+
+def _plain(value: object) -> object:
+    """Tags are pairs inside and an object outside."""
+    return dict(value) if isinstance(value, tuple) else value
+
+
+def _text(added: Added, args: Args) -> str:
+    from spoolctl.cli.render import visible
+
+    job = added.job
+    if args.p or args.print == "id":
+        return str(job.id)
+    if not added.deduplicated:
+        return f"Added job {job.id}"
+    how = "already active" if job.state.value in ("queued", "running") else "done already"
+    return visible(f"Job {job.id} {how} under key {job.key!r} ({job.state.value})")

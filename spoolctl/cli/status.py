@@ -1,0 +1,140 @@
+"""`spoolctl status`: counts, and the latest dead jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spoolctl.cli import render
+from spoolctl.cli.members import path_of
+from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Verb
+from spoolctl.core.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spoolctl.cli.app import App
+    from spoolctl.cli.parse import Args
+    from spoolctl.core.records import Attempt, Job
+
+STATES = sorted(state.value for state in State)
+COMMAND_CHARACTERS = 200
+
+
+def schema() -> JsonSchema:
+    """What `data` looks like."""
+    from spoolctl.cli import shapes
+
+    maybe = shapes.nullable
+    counts = shapes.table(STATES, shapes.COUNT)
+    return shapes.closed(
+        counts=counts,
+        scheduled=shapes.COUNT,
+        queues=shapes.mapping(shapes.closed(counts=counts, scheduled=shapes.COUNT)),
+        recent_dead=shapes.array(
+            shapes.closed(
+                id=shapes.ID,
+                command=shapes.STRING,
+                attempts=shapes.COUNT,
+                crashes=shapes.COUNT,
+                last_error=maybe(shapes.TEXT),
+                finished_at=maybe(shapes.NUMBER),
+                stdout_path=maybe(shapes.STRING),
+                stderr_path=maybe(shapes.STRING),
+            )
+        ),
+    )
+
+
+VERB = Verb(
+    name="status",
+    description="How many jobs are in each state, per lane, and which died last.",
+    data_schema="Counts by state, in all and per lane; the latest dead jobs.",
+    schema=schema,
+    flags=(
+        Flag(
+            "--limit",
+            "integer",
+            "how many dead jobs to show; 0 for none",
+            default=10,
+            limit="status_limit",
+        ),
+        DB,
+        *COMMON,
+    ),
+    examples=(("spoolctl", "status"), ("spoolctl", "status", "--json", "--limit", "0")),
+)
+
+
+def run(args: Args, app: App) -> int:
+    """Read the counters."""
+    queue = app.queue_if_any()
+    if queue is None:
+        data = _data({}, 0, {}, [])
+    else:
+        counts = queue.counts()
+        dead = queue.recent_dead(args.limit) if args.limit else []
+        data = _data(counts.states, counts.scheduled, counts.queues, dead)
+    return app.show(data, lambda: _text(app, data))
+
+
+def _data(
+    states: Mapping[State, int],
+    scheduled: int,
+    queues: Mapping[str, tuple[dict[State, int], int]],
+    dead: list[tuple[Job, Attempt | None]],
+) -> dict[str, Any]:
+    return {
+        "counts": _by_name(states),
+        "scheduled": scheduled,
+        "queues": {
+            lane: {"counts": _by_name(of_lane), "scheduled": later}
+            for lane, (of_lane, later) in sorted(queues.items())
+            if any(of_lane.values())
+        },
+        "recent_dead": [_dead(job, attempt) for job, attempt in dead],
+    }
+
+
+def _by_name(states: Mapping[State, int]) -> dict[str, int]:
+    return {name: states.get(State(name), 0) for name in STATES}
+
+
+def _dead(job: Job, attempt: Attempt | None) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "command": render.shorten(" ".join(job.argv), COMMAND_CHARACTERS),
+        "attempts": job.attempts,
+        "crashes": job.crashes,
+        "last_error": job.last_error,
+        "finished_at": job.finished_at,
+        "stdout_path": attempt and path_of(attempt.stdout),
+        "stderr_path": attempt and path_of(attempt.stderr),
+    }
+
+
+def _text(app: App, data: dict[str, Any]) -> str:
+    lines = [_counts_line(app, data["counts"])]
+    if data["scheduled"]:
+        lines.append(f"scheduled {data['scheduled']}")
+    if set(data["queues"]) - {"default"}:
+        lines.append("queues:")
+        for lane, part in data["queues"].items():
+            later = f"  scheduled {part['scheduled']}" if part["scheduled"] else ""
+            lines.append(f"  {lane}:  {_counts_line(app, part['counts'])}{later}")
+    if data["recent_dead"]:
+        lines.append("recent dead:")
+        lines += [_dead_line(app, job) for job in data["recent_dead"]]
+    return "\n".join(lines)
+
+
+def _counts_line(app: App, counts: Mapping[str, int]) -> str:
+    return "  ".join(
+        f"{app.style.state(name) if count else name} {count}" for name, count in counts.items()
+    )
+
+
+def _dead_line(app: App, job: Mapping[str, Any]) -> str:
+    when = "" if job["finished_at"] is None else f"  {render.local_time(job['finished_at'])}"
+    error = render.shorten(render.visible(job["last_error"] or ""), 80)
+    line = f"  #{job['id']}{when}  {error}  {render.visible(job['command'])}"
+    return render.fit(line, app.out.columns()) if app.out.is_terminal() else line

@@ -1,0 +1,100 @@
+"""Points in time, as people and programs write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, time, timedelta, timezone
+
+from spoolctl.cli.values import BadValue
+from spoolctl.core import checks
+from spoolctl.errors import InvalidInput
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
+CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d+))?)?"
+ISO = re.compile(
+    r"(?P<year>\d{4})-(?P<month>\d{2})-(?P<day>\d{2})"
+    rf"(?:[Tt ]{CLOCK}\s?(?P<zone>[Zz]|[+-]\d{{2}}(?::?\d{{2}})?)?)?",
+    re.ASCII,
+)
+NEXT = re.compile(rf"(?:(?P<word>today|tomorrow)(?: +|$))?(?:{CLOCK})?", re.ASCII)
+
+HINT = (
+    "write epoch seconds, 2026-12-24T18:00:00Z, 2026-12-24 18:00 (local time), 23:59, or "
+    "'tomorrow 9:00'"
+)
+
+
+def timestamp(text: str, *, now: datetime | None = None) -> float:
+    """Epoch seconds from a number, an ISO date and time, a clock time or `tomorrow 9:00`.
+
+    Without a zone the local one of this process holds. `now` is for tests.
+
+    Raises:
+        InvalidInput: the text is no time, or one that the clocks of the zone skip.
+    """
+    try:
+        seconds = _seconds(text, now or datetime.now())
+        checks.number("timestamp_epoch_seconds", seconds)
+    except (ValueError, OverflowError, OSError) as error:
+        if isinstance(error, BadValue):
+            raise
+        why = str(error) if isinstance(error, InvalidInput) else f"is no time: {error}"
+        raise BadValue(f"{text[:60]!r} {why}", remediation=HINT) from None
+    return seconds
+
+
+def _seconds(text: str, now: datetime) -> float:
+    if NUMBER.fullmatch(text):
+        if len(text) in (4, 8) and text.isdigit():
+            raise BadValue(
+                f"{text!r} looks like a date; as epoch seconds it is not accepted",
+                remediation=f"{HINT}; epoch seconds may be written as {text}.0",
+            )
+        return float(text)
+    iso = ISO.fullmatch(text)
+    if iso:
+        return _from_iso(iso)
+    near = NEXT.fullmatch(text) if text else None
+    if near:
+        return _from_clock(near, now)
+    raise BadValue(f"{text[:60]!r} is no time", remediation=HINT)
+
+
+def _clock(match: re.Match[str]) -> time:
+    microseconds = int((match["fraction"] or "0")[:6].ljust(6, "0"))
+    hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+    return time(hour, minute, second, microseconds)
+
+
+def _from_iso(match: re.Match[str]) -> float:
+    day = date(int(match["year"]), int(match["month"]), int(match["day"]))
+    moment = datetime.combine(day, _clock(match))
+    zone = match["zone"]
+    if not zone:
+        return _local(moment)
+    if zone in "Zz":
+        return moment.replace(tzinfo=timezone.utc).timestamp()
+    hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
+    if minutes > 59:
+        raise ValueError("a zone's offset has at most 59 minutes")
+    offset = timedelta(hours=hours, minutes=minutes) * (-1 if zone[0] == "-" else 1)
+    return moment.replace(tzinfo=timezone(offset)).timestamp()
+
+
+def _from_clock(match: re.Match[str], now: datetime) -> float:
+    """`23:59` is the next one; `tomorrow` alone is midnight."""
+    word, clock = match["word"], _clock(match)
+    day = now.date() + timedelta(days=1 if word == "tomorrow" else 0)
+    seconds = _local(datetime.combine(day, clock))
+    if word is None and seconds <= now.timestamp():
+        return _local(datetime.combine(day + timedelta(days=1), clock))
+    return seconds
+
+
+def _local(moment: datetime) -> float:
+    """Of a time that occurs twice (the clocks were set back) the first."""
+    seconds = moment.timestamp()
+    # An hour that the clocks skip comes back as another one.
+    if datetime.fromtimestamp(seconds // 1) != moment.replace(microsecond=0):
+        raise ValueError("the clocks of the local zone skip it")
+    return seconds

@@ -1,0 +1,262 @@
+"""`spoolctl work`: run jobs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from spoolctl.cli.parse import UsageError
+from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Verb
+from spoolctl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spoolctl.cli.app import App
+    from spoolctl.cli.parse import Args
+    from spoolctl.engine.options import WorkOptions, WorkResult
+
+RESULTS = ("succeeded", "failed", "timed_out", "abandoned", "canceled")
+"""How the attempt of `--once` can have ended."""
+
+
+def schema() -> JsonSchema:
+    """What `data` looks like; nothing is printed where neither --once nor --drain is given."""
+    from spoolctl.cli import shapes
+    from spoolctl.core.states import State
+
+    return shapes.one_of(
+        shapes.closed(claimed={"const": False}),
+        shapes.closed(
+            claimed={"const": True},
+            job_id=shapes.ID,
+            attempt_no=shapes.ID,
+            result=shapes.words(RESULTS),
+            job_state=shapes.nullable(shapes.words(State)),
+        ),
+        shapes.closed(drained=shapes.BOOLEAN, executed=shapes.COUNT),
+        shapes.closed(stopped={"const": True}),
+    )
+
+
+VERB = Verb(
+    name="work",
+    description=(
+        "Run jobs, one at a time unless --jobs says more, until told to stop. Any number of "
+        "workers may serve one queue. A worker also takes back the jobs of workers that have "
+        "died, once that is proven, and reports each attempt in one line on stderr."
+    ),
+    data_schema="--once: the attempt that was made; --drain: how many attempts were made.",
+    schema=schema,
+    flags=(
+        Flag(
+            "--all-queues",
+            "boolean",
+            "serve every lane",
+            default=False,
+        ),
+        Flag("--drain", "boolean", "end when the lanes are settled", default=False),
+        Flag(
+            "--heartbeat-interval",
+            "float",
+            "seconds between signs of life (5)",
+            metavar="SECONDS",
+            limit="wait_seconds",
+        ),
+        Flag(
+            "--idle-timeout",
+            "float",
+            "end after so many seconds without anything to do",
+            metavar="SECONDS",
+            limit="wait_seconds",
+        ),
+        Flag(
+            "--jobs",
+            "integer",
+            "run so many commands side by side",
+            aliases=("-j",),
+            default=1,
+            limit="worker_jobs",
+        ),
+        Flag(
+            "--max-jobs",
+            "integer",
+            "end after so many attempts",
+            limit="worker_max_jobs",
+        ),
+        Flag(
+            "--max-output",
+            "size",
+            "keep at most so many bytes of each stream (4096, 64K, 10M, 1G; default 1G)",
+            metavar="BYTES",
+            limit="output_bytes",
+        ),
+        Flag("--once", "boolean", "make at most one attempt", default=False),
+        Flag(
+            "--poll-interval",
+            "float",
+            "look for work at least so often (5); a doorbell announces it at once",
+            metavar="SECONDS",
+            limit="poll_interval_seconds",
+        ),
+        Flag(
+            "--queue",
+            "queue",
+            "serve this lane; of several, earlier ones are preferred",
+            metavar="NAME",
+            default="default",
+            repeatable=True,
+        ),
+        Flag(
+            "--reap-after",
+            "float",
+            "look into workers that have been silent for so long (default: 4 of their "
+            "intervals, at least 30)",
+            metavar="SECONDS",
+            limit="wait_seconds",
+        ),
+        Flag(
+            "--shutdown-timeout",
+            "float",
+            "after the first signal, give running jobs so long; then put them back",
+            metavar="SECONDS",
+            limit="wait_seconds",
+        ),
+        Flag(
+            "--slots",
+            "integer",
+            "start nothing while so many jobs of the lane run, over all workers",
+            limit="worker_slots",
+        ),
+        Flag(
+            "--trust",
+            "boolean",
+            "run commands from a queue that another user owns or may write to",
+            default=False,
+        ),
+        Flag(
+            "--worker-id",
+            "string",
+            "name in events and attempts (default: HOST-PID)",
+            metavar="NAME",
+            check="worker_id",
+        ),
+        DB,
+        *COMMON,
+    ),
+    exclusive=(("--once", "--drain"), ("--queue", "--all-queues")),
+    examples=(
+        ("spoolctl", "work", "--drain"),
+        ("spoolctl", "work", "--jobs", "4", "--queue", "urgent", "--queue", "default"),
+        ("spoolctl", "work", "--once", "--json"),
+    ),
+    mutates=True,
+    idempotent=False,
+    epilog=(
+        "The first SIGINT, SIGTERM or SIGHUP: finish what runs, take nothing more, exit 0. The "
+        "second: end the commands and put their jobs back, at no cost to their budget.",
+        "--drain waits out retries, jobs of other workers and the recovery of crashed ones, but "
+        "not jobs that were added for a later time.",
+    ),
+)
+
+INTERVAL_VARIABLE = "SPOOLCTL_TEST_HEARTBEAT_INTERVAL"
+THRESHOLD_VARIABLE = "SPOOLCTL_TEST_REAP_THRESHOLD"
+
+
+def run(args: Args, app: App) -> int:
+    """Check everything, then work."""
+    from spoolctl.engine.log import LineLog
+
+    options = _options(args)
+    log: Callable[[str], None] = LineLog(app.out.stderr)
+    progress = None
+    if args.drain and app.out.errors_are_seen():
+        from spoolctl.cli.progress import DrainLine
+
+        progress = DrainLine(app.out)
+        log = progress.log
+    app.wait_s = 0.0
+    result = app.queue.work(options, log=log, progress=progress)
+    if progress is not None:
+        progress.finish(executed=result.executed, drained=result.drained)
+    if result.failure is not None:
+        raise result.failure
+    return _report(args, app, result)
+
+
+def _options(args: Args) -> WorkOptions:
+    """What to do, from flags, from the two variables for trials, and from the defaults."""
+    from spoolctl.engine.options import HEARTBEAT_INTERVAL_S, WorkOptions
+
+    interval_s, threshold_s = _seconds_of(INTERVAL_VARIABLE), _seconds_of(THRESHOLD_VARIABLE)
+    chosen = WorkOptions(
+        lanes=None if args.all_queues else tuple(dict.fromkeys(args.queue)),
+        jobs=args.jobs,
+        once=args.once,
+        drain=args.drain,
+        slots=args.slots,
+        max_jobs=args.max_jobs,
+        idle_timeout_s=args.idle_timeout,
+        worker_id=args.worker_id,
+        reap_after_s=args.reap_after or threshold_s,
+        heartbeat_interval_s=args.heartbeat_interval or interval_s or HEARTBEAT_INTERVAL_S,
+        shutdown_timeout_s=args.shutdown_timeout,
+        trust=args.trust,
+    )
+    if args.poll_interval is not None:
+        chosen = chosen._replace(poll_interval_s=args.poll_interval)
+    if args.max_output is not None:
+        chosen = chosen._replace(max_output_bytes=args.max_output)
+    return chosen
+
+
+def _seconds_of(variable: str) -> float | None:
+    """The value of a variable for trials.
+
+    Raises:
+        UsageError: it is set, and is no number of seconds.
+    """
+    from spoolctl.cli.spec import Positional
+    from spoolctl.cli.values import convert
+
+    text = os.environ.get(variable)
+    if text is None:
+        return None
+    kind = Positional(variable, "1", "float", "", limit="wait_seconds")
+    try:
+        value: float = convert(kind, text)
+    except InvalidInput as error:
+        raise UsageError(f"{variable}: {error}", remediation=f"correct or unset {variable}") from (
+            None
+        )
+    return value
+
+
+def _report(args: Args, app: App, result: WorkResult) -> int:
+    if args.once:
+        return app.show(_once(result), lambda: _once_text(result))
+    if args.drain:
+        data = {"drained": result.drained, "executed": result.executed}
+        head = "Drained:" if result.drained else "Stopped before the queue settled;"
+        return app.show(data, f"{head} executed {result.executed} job(s)")
+    return 0
+
+
+def _once(result: WorkResult) -> dict[str, Any]:
+    if result.job_id is None:
+        return {"claimed": False}
+    return {
+        "claimed": True,
+        "job_id": result.job_id,
+        "attempt_no": result.attempt_no,
+        "result": result.attempt_state,
+        "job_state": result.job_state,
+    }
+
+
+def _once_text(result: WorkResult) -> str:
+    if result.job_id is None:
+        return "No eligible job"
+    after = result.job_state or "discarded"
+    return f"Job {result.job_id} attempt {result.attempt_no} {result.attempt_state} -> {after}"
