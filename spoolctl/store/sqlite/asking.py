@@ -17,7 +17,7 @@ from spoolctl.core.records import (
 from spoolctl.core.states import State
 from spoolctl.errors import NotFound
 from spoolctl.store.sqlite import rows, sql
-from spoolctl.store.sqlite.connection import backup
+from spoolctl.store.sqlite.opening import backup
 from spoolctl.store.sqlite.promotion import Promotion
 from spoolctl.store.sqlite.rows import Row, StoredJob
 

@@ -9,7 +9,8 @@ from spoolctl.core.records import Instant
 from spoolctl.errors import SpoolError, StoreUnusable
 from spoolctl.store.examination import Contents, DueLane, Examination
 from spoolctl.store.sqlite import sql
-from spoolctl.store.sqlite.connection import Connection, probe, read_only
+from spoolctl.store.sqlite.opening import read_only
+from spoolctl.store.sqlite.probe import probe
 from spoolctl.store.sqlite.rows import worker_of
 from spoolctl.store.sqlite.schema.migrations import SCHEMA_VERSION
 from spoolctl.store.sqlite.store import SqliteStore

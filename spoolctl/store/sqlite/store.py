@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spoolctl.store.sqlite.connection import open_connection
 from spoolctl.store.sqlite.finding import Finding
+from spoolctl.store.sqlite.opening import open_connection
 from spoolctl.store.sqlite.recovering import Recovering
 from spoolctl.store.sqlite.retention import Retention
 from spoolctl.store.sqlite.submitting import Submitting

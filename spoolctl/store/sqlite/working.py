@@ -149,7 +149,9 @@ class Working(Healing, Promotion):
         job_id, _no, state, owner, gone_at = row
         if gone_at is not None:
             return self._repeated(outcome, job_id, state)
-        if state != AttemptState.RUNNING.value or owner != worker:
+        if owner != worker:
+            return Recorded(outcome.attempt_id, job_id, None, None)  # not its to report
+        if state != AttemptState.RUNNING.value:
             self._confirm_gone(outcome.attempt_id, job_id, outcome, now)
             return Recorded(outcome.attempt_id, job_id, None, None)
         job = self._job(job_id)

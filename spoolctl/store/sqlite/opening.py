@@ -1,0 +1,232 @@
+"""Opening the queue's file: creating it, bringing its layout up to date, choosing the log."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import sys
+from collections.abc import Sequence
+
+from spoolctl.errors import InvalidInput, NotFound, StoreFull, StoreUnusable
+from spoolctl.store.sqlite.connection import Connection
+from spoolctl.store.sqlite.files import (
+    create_folder,
+    create_private,
+    has_content,
+    inode,
+    sync_folder,
+    uri,
+    why,
+)
+from spoolctl.store.sqlite.probe import APPLICATION_ID, probe
+from spoolctl.store.sqlite.schema.migrations import MIGRATIONS
+
+WAL_LIMIT_BYTES = 16 << 20
+"""A log that grew during a burst is cut back to this size when it starts over."""
+
+OPEN_WAIT_S = 5.0
+"""How long opening waits at least: for another program that creates or migrates the file."""
+
+
+def open_connection(path: str, *, create: bool, wait_s: float) -> Connection:
+    """Open the queue at `path`; see `open_store` for what is raised."""
+    path = os.path.realpath(path)
+    seen = probe(path)
+    if seen.kind in ("missing", "empty"):
+        if not create:
+            raise NotFound(f"no queue at {path}", where=path)
+        if seen.kind == "missing":
+            _create_file(path)
+    elif seen.kind != "queue":
+        raise StoreUnusable(seen.message, kind=seen.kind, path=path)
+    connection = _connect(path, "mode=rw")
+    try:
+        connection.wait_s = max(wait_s, OPEN_WAIT_S)
+        _prepare(connection, create=create)
+    except (StoreUnusable, StoreFull) as error:
+        connection.close()
+        connection = _open_at_rest(path, error)
+    except BaseException:
+        connection.close()
+        raise
+    connection.wait_s = wait_s
+    return connection
+
+
+def _connect(path: str, options: str, *, read_only: bool = False) -> Connection:
+    seen = inode(path)
+    try:
+        # mode=rw never creates; it falls back to reading where writing is not allowed.
+        db = sqlite3.connect(
+            uri(path, options), uri=True, timeout=0, isolation_level=None, cached_statements=256
+        )
+    except sqlite3.Error as error:
+        raise StoreUnusable(f"cannot open {path}: {error}", kind="path", path=path) from error
+    return Connection(path, db, seen, read_only=read_only)
+
+
+def read_only(path: str, *, immutable: bool) -> Connection:
+    """A connection that cannot write. `immutable`: without locks, its log left alone, and
+    nothing made beside the file; only right while nobody writes.
+
+    Raises StoreUnusable.
+    """
+    return _connect(path, "mode=ro&immutable=1" if immutable else "mode=ro", read_only=True)
+
+
+def _prepare(connection: Connection, *, create: bool) -> None:
+    """Settings of the connection; the layout, if it is missing or old; the log."""
+    execute = connection.execute
+    try:
+        if sys.platform == "darwin":
+            # Otherwise fsync(2) there does not reach the platter.
+            execute("PRAGMA fullfsync = ON")
+            execute("PRAGMA checkpoint_fullfsync = ON")
+        # Functions with side effects stay out of reach of a schema that somebody prepared.
+        execute("PRAGMA trusted_schema = OFF")
+        execute(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}")
+        version = connection.ask("PRAGMA user_version")
+        if version == 0 and not create:
+            # Somebody is creating it, or died while doing so.
+            raise NotFound(f"no queue at {connection.path}", where=connection.path)
+        if version < len(MIGRATIONS):
+            migrate(connection)
+    except sqlite3.Error as error:
+        raise connection.translate(error) from error
+    connection.check_file()
+
+
+def _open_at_rest(path: str, error: StoreUnusable | StoreFull) -> Connection:
+    """Where file or folder cannot be written, SQLite may not be able to make the files that it
+    shares with others. A file at rest, with nothing in its log, can be read without them.
+    """
+    if _is_writable(path) or has_content(path + "-wal"):
+        if "unable to open" in str(error):
+            raise StoreUnusable(str(error), kind="path", path=path) from error
+        raise error
+    connection = read_only(path, immutable=True)
+    try:
+        version = connection.ask("PRAGMA user_version")
+    except sqlite3.Error as failed:
+        connection.close()
+        raise error from failed
+    if version != len(MIGRATIONS):
+        connection.close()
+        raise error
+    return connection
+
+
+def _is_writable(path: str) -> bool:
+    return os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)
+
+
+# -- layout -----------------------------------------------------------------------------
+
+
+def migrate(connection: Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+    """Bring the file to this program's layout, one transaction per step.
+
+    A program killed at any point leaves the old layout or the new one. Of a new file the
+    first page is written first, which bears our mark: a creator killed after that leaves
+    something that the next one recognizes and completes.
+    """
+    execute = connection.execute
+    connection.sync_fully()
+    # Takes effect only before the first page of a new file.
+    execute("PRAGMA auto_vacuum = INCREMENTAL")
+    if connection.ask("PRAGMA application_id") != APPLICATION_ID:
+        # EXCLUSIVE: before there is a log, a commit could fail because somebody reads.
+        connection.begin("BEGIN EXCLUSIVE")
+        with connection.ending():
+            _require_ours(connection)
+            execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    _use_log(connection)
+    version = connection.ask("PRAGMA user_version")
+    while version < len(migrations):
+        connection.begin("BEGIN IMMEDIATE")
+        with connection.ending():
+            # Again, inside: another program may have been first.
+            version = execute("PRAGMA user_version").fetchone()[0]
+            if version < len(migrations):
+                for statement in migrations[version]:
+                    execute(statement)
+                version += 1
+                execute(f"PRAGMA user_version = {version}")
+    # Into the file itself, where a probe sees it; if somebody is in the way, later.
+    execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def _require_ours(connection: Connection) -> None:
+    """What may have come between our look and our lock: another creator, or another program."""
+    mark = connection.execute("PRAGMA application_id").fetchone()[0]
+    if mark == APPLICATION_ID:
+        return
+    if mark or connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+        raise StoreUnusable(
+            f"{connection.path} is a database of another program",
+            kind="foreign",
+            path=connection.path,
+        )
+
+
+def _use_log(connection: Connection) -> None:
+    if connection.ask("PRAGMA journal_mode = WAL") != "wal":
+        raise StoreUnusable(
+            f"SQLite's write-ahead log does not work at {connection.path}",
+            kind="unsupported",
+            path=connection.path,
+        )
+
+
+# -- creating, copying ------------------------------------------------------------------
+
+
+def _create_file(path: str) -> None:
+    """Make an empty file (0600) and its missing folders (0700), synced."""
+    folder = os.path.dirname(path)
+    try:
+        create_folder(folder)
+        create_private(path)
+        sync_folder(folder)
+    except FileExistsError:
+        return  # another creator was first: whatever it is, it is looked at like any file
+    except OSError as error:
+        kind = "read_only" if error.errno == errno.EROFS else "path"
+        raise StoreUnusable(f"cannot create {path}: {why(error)}", kind=kind, path=path) from error
+
+
+def backup(connection: Connection, target: str) -> None:
+    """Copy the database, as of the read transaction around this, to a new file (0600).
+
+    Raises InvalidInput if something is there already. Removes a half-written copy.
+    """
+    try:
+        create_private(target)
+    except FileExistsError:
+        raise InvalidInput(f"{target} exists already") from None
+    except OSError as error:
+        message = f"cannot create {target}: {why(error)}"
+        raise StoreUnusable(message, kind="path", path=target) from error
+    try:
+        _copy(connection, os.path.abspath(target))
+        sync_folder(os.path.dirname(os.path.abspath(target)))
+    except BaseException:
+        for leftover in (target, target + "-journal", target + "-wal", target + "-shm"):
+            if os.path.exists(leftover):
+                os.unlink(leftover)
+        raise
+
+
+def _copy(connection: Connection, target: str) -> None:
+    copy = sqlite3.connect(uri(target, "mode=rw"), uri=True, isolation_level=None)
+    try:
+        copy.execute("PRAGMA synchronous = FULL")
+        connection.copy_to(copy)
+    except sqlite3.Error as error:
+        text = str(error)
+        if "is full" in text:
+            raise StoreFull(f"no room on the disk for {target}") from error
+        raise StoreUnusable(f"cannot write {target}: {text}", kind="path", path=target) from error
+    finally:
+        copy.close()
