@@ -373,12 +373,14 @@ class Queue:
         attempt_no: int | None = None,
         tail_lines: int | None = None,
         retries: bool = False,
+        on_idle: Callable[[], None] | None = None,
     ) -> Iterator[Piece]:
         """What an attempt writes, as it comes, until it has ended.
 
         Waits for the first attempt of a job that has not started. `tail_lines`: begin that
         many lines before the present end; None: at the first byte. `retries`: go on with
-        the next attempts until the job has settled.
+        the next attempts until the job has settled. `on_idle` is called, some times a
+        second, while nothing comes.
 
         Raises: NotFound.
         """
@@ -386,6 +388,12 @@ class Queue:
 
         self._store.get(job_id)
         with self.waiter() as waiter:
+
+            def sleep(seconds: float) -> None:
+                if on_idle is not None:
+                    on_idle()
+                waiter.sleep(seconds)
+
             follower = Follower(
                 self._store,
                 job_id,
@@ -393,7 +401,7 @@ class Queue:
                 attempt_no=attempt_no,
                 tail_lines=tail_lines,
                 retries=retries,
-                sleep=waiter.sleep,
+                sleep=sleep,
             )
             yield from follower.pieces()
 

@@ -42,9 +42,18 @@ class Waiter:
         """Take the doorbell down."""
         self._bell.close()
 
-    def sleep(self, seconds: float | None = None) -> None:
-        """Until the bell rings, the next look is due, or so many seconds have passed."""
-        timeout = self.poll_s if seconds is None else min(seconds, self.poll_s)
-        fds = [] if self._bell.fd is None else [self._bell.fd]
-        if select.select(fds, [], [], max(0.0, timeout))[0]:
+    def sleep(self, seconds: float | None = None, *, watch: int | None = None) -> bool:
+        """Until the bell rings, the next look is due, or so many seconds have passed.
+
+        False if nobody reads any more what is written to the descriptor `watch`.
+        """
+        timeout_s = self.poll_s if seconds is None else min(seconds, self.poll_s)
+        poll = select.poll()
+        if self._bell.fd is not None:
+            poll.register(self._bell.fd, select.POLLIN)
+        if watch is not None:
+            poll.register(watch, 0)  # errors are always reported (poll(2))
+        happened = dict(poll.poll(max(0.0, timeout_s) * 1000))
+        if self._bell.fd in happened:
             self._bell.drain()
+        return watch not in happened

@@ -78,6 +78,15 @@ class Out:
         with suppress(OSError):
             write_all(self.stderr, encode(text))
 
+    def check_reader(self) -> None:
+        """Raise OutputClosed if nobody reads stdout any more; for those who rarely write."""
+        import select
+
+        poll = select.poll()
+        poll.register(self.stdout, 0)  # errors are always reported (poll(2))
+        if poll.poll(0):
+            raise OutputClosed
+
     def is_terminal(self) -> bool:
         """Whether stdout is a terminal."""
         return os.isatty(self.stdout)
