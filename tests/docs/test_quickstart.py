@@ -85,7 +85,7 @@ def job_4(db: Path) -> tuple[str, int, int]:
 def assert_nothing_left(scratch: Path) -> None:
     """`rm -rf $QS` is the end: no folder made again, no process of the queue left."""
     eventually(lambda: not processes_of(scratch), what="all processes of the queue have ended")
-    assert list(scratch.iterdir()) == []
+    assert [str(path) for path in scratch.rglob("*")] == []
 
 
 def test_the_page_has_all_the_steps_that_the_tests_act_upon() -> None:
@@ -173,9 +173,9 @@ def run_on_terminal(how: Setting, scratch: Path) -> None:
         check(step, output)
     shell.bash.expect(GONE)
     assert "status 3" in shell.run("wait $!; echo status $?")
-    assert_nothing_left(scratch)
     shell.bash.sendline("exit")
     shell.bash.expect(pexpect.EOF)
+    assert_nothing_left(scratch)
 
 
 def test_quickstart_in_an_interactive_bash(scratch: Path, tmp_path: Path) -> None:
