@@ -53,7 +53,9 @@ def _candidates(each: Flag | Positional) -> dict[str, str]:
         if each.type == "enum_csv":
             found["empty_word"] = f"{each.choices[0]},,{each.choices[-1]}"
     elif each.type in PROBES:
-        found["malformed"] = next(text for text in PROBES[each.type].invalid if text)
+        malformed = next((text for text in PROBES[each.type].invalid if text), None)
+        if malformed is not None:
+            found["malformed"] = malformed
     name = each.limit or LENGTHS.get(getattr(each, "check", None) or each.type)
     if name is None:
         return found

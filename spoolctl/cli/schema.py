@@ -42,7 +42,7 @@ def schema() -> JsonSchema:
     return shapes.closed(
         dialect={"const": DIALECT},
         envelope_schema=shapes.SCHEMA,
-        verbs=shapes.table(sorted(VERBS), shapes.SCHEMA, complete=False),
+        verbs=shapes.keyed(sorted(VERBS), shapes.SCHEMA, complete=False),
         streams=shapes.closed(events_follow=shapes.SCHEMA),
     )
 
