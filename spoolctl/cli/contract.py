@@ -145,20 +145,12 @@ def _positional_entry(verb: Verb, each: Positional) -> Json:
     return entry
 
 
-LIMIT_OF_TYPE = {
-    "path": "cwd_length",
-    "queue": "queue_name",
-    "duration": "duration_seconds",
-    "timestamp": "timestamp_epoch_seconds",
-}
-"""Types whose values have the same range everywhere."""
-
 COMPOUND = ("key_value", "exit_codes", "duration_csv")
 """Types whose parts have ranges of their own, named in `limits`."""
 
 
 def _range(each: Flag | Positional) -> tuple[int | None, int | None]:
-    name = each.limit or LIMIT_OF_TYPE.get(each.type)
+    name = faults.limit_of(each)
     if name is None or each.choices or each.type in ("boolean", *COMPOUND):
         return None, None
     return LIMITS[name].minimum, LIMITS[name].maximum

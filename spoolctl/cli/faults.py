@@ -56,7 +56,7 @@ def _candidates(each: Flag | Positional) -> dict[str, str]:
         malformed = next((text for text in PROBES[each.type].invalid if text), None)
         if malformed is not None:
             found["malformed"] = malformed
-    name = each.limit or LENGTHS.get(getattr(each, "check", None) or each.type)
+    name = limit_of(each)
     if name is None:
         return found
     limit = LIMITS[name]
@@ -68,14 +68,21 @@ def _candidates(each: Flag | Positional) -> dict[str, str]:
     return found
 
 
-LENGTHS = {
+IMPLIED_LIMITS = {
     "path": "cwd_length",
     "queue": "queue_name",
+    "duration": "duration_seconds",
+    "timestamp": "timestamp_epoch_seconds",
     "note": "note_length",
     "key": "idempotency_key_length",
     "worker_id": "worker_id_length",
 }
-"""Type or further check -> limit of the length."""
+"""Type, or further check of a string -> the limit that its values have everywhere."""
+
+
+def limit_of(each: Flag | Positional) -> str | None:
+    """The name of the limit of a value's range or length; None if it has none, or several."""
+    return each.limit or IMPLIED_LIMITS.get(getattr(each, "check", None) or each.type)
 
 
 def _refused(each: Flag | Positional, text: str) -> bool:
