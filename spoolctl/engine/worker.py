@@ -481,11 +481,15 @@ class Worker:
         return result
 
     def _give_up(self, error: Exception) -> None:
-        """The queue cannot be used any more: end everything, record nothing, say so once."""
+        """The queue cannot be used any more: end everything, record nothing.
+
+        The caller says why, once the worker has ended (`WorkResult.failure`).
+        """
         if self._failure is not None:
             return
         self._failure = error
-        self._log(f"spoolctl: {error}; ending running jobs and stopping")
+        if self._running:
+            self._log("spoolctl: the queue cannot be used any more; ending running jobs")
         mono = self._clock.now().mono
         for running in self._running.values():
             running.end(Why.STORE_GONE, self._options.grace_s, mono)

@@ -48,7 +48,7 @@ def test_the_log_does_not_wait_for_a_reader_that_does_not_read() -> None:
     read, write = os.pipe()
     os.set_blocking(read, False)
     log = LineLog(write)
-    lines = [f"line {n} {'x' * 100}" for n in range(KEEP_LINES + 500)]
+    lines = [f"line {n} {'x' * 100}" for n in range(KEEP_LINES + 2000)]
     for line in lines:
         log(line)
     assert log.behind
