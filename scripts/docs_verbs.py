@@ -84,7 +84,7 @@ def _retryable(value: bool | None) -> str:
 
 def page(verb: Verb) -> str:
     """The page of one verb."""
-    parts = [f"# spoolctl {verb.name}", _sentence(verb.summary), f"```text\n{_usage(verb)}\n```"]
+    parts = [f"# spoolctl {verb.name}", f"```text\n{_usage(verb)}\n```"]
     parts += [_escaped(text) for text in (verb.description, *verb.epilog)]
     if verb.positionals:
         rows = [f"| `{_shown(item)}` | {_item_text(item)} |" for item in verb.positionals]
@@ -184,10 +184,6 @@ def _range(name: str) -> str:
     if limit.exclusive:
         span = f"above {span}"
     return f"{span} characters" if limit.type == "length" else span
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def _escaped(text: str) -> str:
