@@ -144,13 +144,18 @@ def litter(history: History) -> Iterator[str]:
 # -- promises -------------------------------------------------------------------------------
 
 
+def misbehaved(history: History) -> Iterator[str]:
+    """No worker crashed, hung, or ended with an error."""
+    yield from history.faults
+
+
 def lost(history: History) -> Iterator[str]:
     """Every acknowledged job is there, or was deleted by a prune that said so."""
     known = {job.id for job in history.jobs}
     added = {act.job for act in history.acts if act.kind == "add" and act.sure and act.job}
     prunes = [act for act in history.acts if act.kind == "prune"]
     missing = sorted(added - known)
-    allowed = sum(act.count for act in prunes)
+    allowed = sum(act.deleted for act in prunes)
     if len(missing) > allowed and all(act.sure for act in prunes):
         yield f"{len(missing)} acknowledged jobs are missing, {allowed} were pruned: {missing[:20]}"
     last_prune = max((act.at for act in prunes), default=0.0)
@@ -183,7 +188,8 @@ def unrecorded(history: History) -> Iterator[str]:
 def acknowledged(history: History) -> Iterator[str]:
     """An acknowledged cancel or retry has happened, and nothing nobody asked for."""
     kept = {job.id for job in history.jobs}
-    asked, maybe, found = Counter[tuple[str, int]](), Counter[tuple[str, int]](), Counter()
+    asked: Counter[tuple[str, int]] = Counter()
+    maybe, found = asked.copy(), asked.copy()
     for act in history.acts:
         if act.kind in ("cancel", "retry") and act.job is not None:
             name = {"cancel": "canceled", "retry": "retried"}[act.kind]
@@ -191,10 +197,25 @@ def acknowledged(history: History) -> Iterator[str]:
     for entry in history.entries:
         if entry.event in ("canceled", "retried"):
             found[entry.event, entry.job] += 1
-    for name in asked.keys() | found.keys():
-        least, most = asked[name], asked[name] + maybe[name]
-        if name[1] in kept and not least <= found[name] <= most:
-            yield f"job {name[1]}: {found[name]} times {name[0]}, asked for {least} to {most} times"
+    for what in asked.keys() | found.keys():
+        event, job = what
+        least, most = asked[what], asked[what] + maybe[what]
+        if job in kept and not least <= found[what] <= most:
+            yield f"job {job}: {found[what]} times {event}, asked for {least} to {most} times"
+
+
+def canceled(history: History) -> Iterator[str]:
+    """When a cancel says that the job's processes are gone, they are."""
+    spans = defaultdict(list)
+    for life in lives(history.records):
+        spans[life.job].append(life)
+    for act in history.acts:
+        for life in spans[act.job or 0] if act.kind == "cancel" and act.gone else ():
+            if life.first < act.at < life.last:
+                yield (
+                    f"job {life.job}: attempt {life.number} lived until {life.last:.3f}, its cancel"
+                    f" was confirmed at {act.at:.3f}"
+                )
 
 
 def keys(history: History) -> Iterator[str]:
@@ -326,6 +347,8 @@ RULES: dict[str, Callable[[History], Iterator[str]]] = {
     "orphans": orphans,
     "left over": left_over,
     "litter": litter,
+    "misbehaved": misbehaved,
+    "canceled": canceled,
     "lost": lost,
     "unsettled": unsettled,
     "unrecorded": unrecorded,

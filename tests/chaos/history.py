@@ -84,14 +84,16 @@ class Act(NamedTuple):
     """What the operator did: `add`, `cancel`, `retry` or `prune`.
 
     `sure`: it was acknowledged; else its client was killed, and it may or may not have
-    happened. `job`: None for an `add` without an answer. `count`: jobs deleted by a prune.
+    happened. `job`: None for an `add` without an answer. `deleted`: jobs, by a prune. `at`: when
+    the answer had come. `gone`: a cancel said that no process of the job is left.
     """
 
     kind: str
     job: int | None = None
     sure: bool = True
-    count: int = 0
+    deleted: int = 0
     at: float = 0.0
+    gone: bool = False
 
 
 class History(NamedTuple):
@@ -99,7 +101,8 @@ class History(NamedTuple):
 
     `entries`: the event ledger, what was seen of pruned jobs included. `seen`: entries as
     they were read while the run went on. `left`: descriptions of processes that live on after
-    the end; `litter`: files that no running attempt and no stored stream explains.
+    the end; `litter`: files that no running attempt and no stored stream explains;
+    `faults`: what the operator noted at once (a worker that crashed, or did not end).
     `ceilings`: queue -> the most attempts at a time. `grace_s`: how long after the death of
     its worker a tree may live.
     """
@@ -112,5 +115,6 @@ class History(NamedTuple):
     workers: list[Worker]
     left: tuple[str, ...] = ()
     litter: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
     ceilings: dict[str, int] = {}  # noqa: RUF012 - never changed
     grace_s: float = 5.0

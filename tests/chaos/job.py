@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import ledger
+import ledger  # type: ignore[import-not-found]  # beside this file, not in a package here
 
 CHUNK = 8192
 DAEMONS = ("double", "bare", "clean")

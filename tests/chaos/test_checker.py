@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -73,19 +74,19 @@ def good() -> History:
     )
 
 
-def with_job(history: History, **changes: object) -> History:
+def with_job(history: History, **changes: Any) -> History:
     """The history, its only job changed."""
     return history._replace(jobs=[history.jobs[0]._replace(**changes)])
 
 
-def with_try(history: History, number: int, **changes: object) -> History:
+def with_try(history: History, number: int, **changes: Any) -> History:
     """The history, one attempt changed."""
     tries = list(history.jobs[0].tries)
     tries[number - 1] = tries[number - 1]._replace(**changes)
     return with_job(history, tries=tuple(tries))
 
 
-def with_trail(history: History, trail: str, **changes: object) -> History:
+def with_trail(history: History, trail: str, **changes: Any) -> History:
     """The history, with other events."""
     return with_job(history._replace(entries=entries(trail), seen=[]), **changes)
 
@@ -137,7 +138,7 @@ GOOD: dict[str, Callable[[History], History]] = {
     ),
     "the client of a cancel was killed": lambda h: with_acts(h, Act("cancel", 1, sure=False)),
     "a pruned job": lambda h: with_acts(
-        h._replace(jobs=[], entries=[], seen=[]), Act("prune", count=1, at=6.0)
+        h._replace(jobs=[], entries=[], seen=[]), Act("prune", deleted=1, at=6.0)
     ),
     "a prune whose client was killed": lambda h: with_acts(
         h._replace(jobs=[], entries=[], seen=[]), Act("prune", sure=False, at=6.0)
@@ -227,13 +228,18 @@ FORGED: dict[str, dict[str, Callable[[History], History]]] = {
     },
     "left over": {"a process": lambda h: h._replace(left=("pid 12",))},
     "litter": {"a file": lambda h: h._replace(litter=("workers/x.lock",))},
+    "misbehaved": {"a traceback": lambda h: h._replace(faults=("worker w1 crashed",))},
+    "canceled": {
+        "goes on": lambda h: with_acts(h, Act("cancel", 1, at=3.7, gone=True)),
+        "a child goes on": lambda h: with_acts(h, Act("cancel", 1, at=2.5, gone=True)),
+    },
     "lost": {
         "missing": lambda h: h._replace(jobs=[], entries=[], seen=[]),
         "more than were pruned": lambda h: with_acts(
-            h._replace(jobs=[]), Act("add", 2), Act("prune", count=1, at=7.0)
+            h._replace(jobs=[]), Act("add", 2), Act("prune", deleted=1, at=7.0)
         ),
         "ran after it was pruned": lambda h: with_acts(
-            h._replace(jobs=[], entries=[], seen=[]), Act("prune", count=1, at=5.0)
+            h._replace(jobs=[], entries=[], seen=[]), Act("prune", deleted=1, at=5.0)
         ),
     },
     "unsettled": {

@@ -1,0 +1,204 @@
+"""The workers of a run: started, killed, stopped, and what is known of their ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.chaos import history
+from tests.chaos.launch import step_clock
+from tests.chaos.ledger import boot_time
+from tests.helpers import ROOT, clean_env
+
+# Short times, so that everything that can happen to a worker happens often.
+TIMES: dict[str, Any] = {
+    "heartbeat_interval_s": 0.1,
+    "reap_after_s": 0.5,
+    "grace_s": 0.3,
+    "poll_interval_s": 0.5,
+}
+
+
+class Member:
+    """One worker process, and what has been done to it."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], *, clock: str) -> None:
+        self.name = name
+        self.process = process
+        self.clock = clock
+        self.doomed: float | None = None
+        self.dead: float | None = None
+        self.guarded = True
+        self.killed = False
+        self.stopped = False
+        self.terms = 0
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def fact(self) -> history.Worker:
+        """What the checker is told of it."""
+        dead = self.dead if self.killed else None
+        return history.Worker(self.name, self.pid, self.doomed, dead, self.guarded)
+
+
+class Fleet:
+    """All workers of a run. `alive` are those whose end has not been seen."""
+
+    def __init__(self, db: Path, folder: Path, *, without: Sequence[str] = ()) -> None:
+        self.db = db
+        self.folder = folder
+        self.without = tuple(without)
+        self.alive: list[Member] = []
+        self.all: list[Member] = []
+        self.faults: list[str] = []
+        self.kills = 0
+        (folder / "logs").mkdir(parents=True)
+        self.set_clock("true", 0.0)
+
+    def set_clock(self, name: str, offset_s: float) -> None:
+        """Step the wall clock of all workers that live by the clock of this name."""
+        step_clock(self.folder / f"clock.{name}", offset_s)
+
+    def start(
+        self, *, clock: str = "true", without: Sequence[str] | None = None, **options: Any
+    ) -> Member:
+        """Start a worker with short times; `options` are members of `WorkOptions`."""
+        name = f"w{len(self.all) + 1}"
+        asked = {
+            **TIMES,
+            "lanes": ["default"],
+            "worker_id": name,
+            "clock": str(self.folder / f"clock.{clock}"),
+            "without": list(self.without if without is None else without),
+            **options,
+        }
+        with open(self.log_path(name), "wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.launch", str(self.db), json.dumps(asked)],
+                cwd=ROOT,
+                env=clean_env(),
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
+        member = Member(name, process, clock=clock)
+        self.alive.append(member)
+        self.all.append(member)
+        return member
+
+    def log_path(self, name: str) -> Path:
+        """Where a worker's stderr goes."""
+        return self.folder / "logs" / name
+
+    def log(self, member: Member) -> str:
+        """What a worker has said so far."""
+        return self.log_path(member.name).read_text(errors="replace")
+
+    # -- violence -----------------------------------------------------------------------
+
+    def guardian_of(self, member: Member) -> int | None:
+        """The pid of a worker's guardian, if it has one now."""
+        try:
+            children = Path(f"/proc/{member.pid}/task/{member.pid}/children").read_text().split()
+            for pid in children:
+                if b"guardian of" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return int(pid)
+        except OSError:
+            pass
+        return None
+
+    def kill(self, member: Member, *, guardian: bool = False, group: bool = False) -> None:
+        """SIGKILL a worker: alone, with its guardian, or with its whole process group."""
+        watcher = self.guardian_of(member)
+        member.guarded = watcher is not None and not guardian and state_of(watcher) in "SR"
+        if guardian and watcher is not None:
+            for pid in (member.pid, watcher):  # neither must see the other's end
+                send(pid, signal.SIGSTOP)
+        self._doom(member)
+        if guardian and watcher is not None:
+            send(watcher, signal.SIGKILL)
+        if member.process.poll() is not None:
+            return
+        member.killed = True
+        self.kills += 1
+        if group:
+            os.killpg(member.pid, signal.SIGKILL)
+        else:
+            member.process.kill()
+
+    def terminate(self, member: Member) -> None:
+        """Ask a worker to stop; the second time means: at once."""
+        self._doom(member)
+        member.terms += 1
+        member.process.send_signal(signal.SIGTERM)
+
+    def _doom(self, member: Member) -> None:
+        if member.doomed is None:
+            member.doomed = boot_time()
+
+    def stop(self, member: Member) -> None:
+        """Freeze a worker."""
+        member.stopped = True
+        member.process.send_signal(signal.SIGSTOP)
+
+    def resume(self, member: Member) -> None:
+        """Let a frozen worker go on."""
+        member.stopped = False
+        member.process.send_signal(signal.SIGCONT)
+
+    # -- the end ------------------------------------------------------------------------
+
+    def poll(self) -> list[Member]:
+        """Collect the workers that have ended; note those that did not end as they should."""
+        ended = [member for member in self.alive if member.process.poll() is not None]
+        for member in ended:
+            self.alive.remove(member)
+            member.dead = boot_time()
+            self._judge(member)
+        return ended
+
+    def _judge(self, member: Member) -> None:
+        code, log = member.process.returncode, self.log(member)
+        if "Traceback" in log:
+            self.faults.append(f"worker {member.name} crashed: {log[-2000:]}")
+        elif member.killed:
+            pass
+        elif code not in (0, 4) and not (code == -signal.SIGTERM and member.terms):
+            # (By the signal itself if it came before the interpreter was up.)
+            self.faults.append(f"worker {member.name} exited with {code}: {log[-1000:]}")
+        elif code == 4 and "disk is full" not in log and "busy" not in log and "locked" not in log:
+            self.faults.append(f"worker {member.name} could not work: {log[-1000:]}")
+
+    def end_all(self) -> None:
+        """SIGKILL whatever is left; for the end of a test."""
+        for member in self.alive:
+            send(member.pid, signal.SIGCONT)
+            member.process.kill()
+            member.process.wait()
+        self.alive.clear()
+
+
+def send(pid: int, number: signal.Signals) -> bool:
+    """Signal a process that may be gone."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def state_of(pid: int) -> str:
+    """The letter of a process's state (proc(5)); `X` if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
