@@ -70,5 +70,6 @@ GIVEN_TO_JOBS: dict[str, str] = {
     "SPOOLCTL_QUEUE": "the name of the job's queue",
     "SPOOLCTL_DB": "the path of the queue's file",
     "SPOOLCTL_KEY": "the idempotency key, where the job has one",
+    "SPOOLCTL_SLOT": "which of its worker's places it runs in, from 0",
 }
 """Variable -> meaning, for the commands that workers run."""

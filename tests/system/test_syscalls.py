@@ -11,6 +11,7 @@ from tests.helpers import clean_env, spoolctl
 from tests.system.strace_log import (
     Call,
     can_strace,
+    files_of,
     intrusions,
     opens_of,
     read_calls,
@@ -83,15 +84,24 @@ def test_only_sqlite_opens_the_queues_files(watched: Watched) -> None:
     assert opened >= 2 * len(SESSION), "the watch has seen nothing"
 
 
+FDS_OF_THE_WORKERS_CHILDREN = """
+for pid in $(cat /proc/$PPID/task/$PPID/children); do echo "== $pid"; ls -l /proc/$pid/fd; done
+"""
+
+
 def test_jobs_and_guardian_inherit_no_descriptor_of_the_queue(watched: Watched) -> None:
-    spoolctl("add", "--db", str(watched.db), "--", "sh", "-c", "ls -l /proc/self/fd /proc/$PPID/fd")
-    calls = watched.run("work", "--once")
-    assert watched.main_process(calls)
-    shown = spoolctl("output", "--db", str(watched.db), "1", "--stream", "stdout", "--raw")
-    own = shown.stdout.split("\n\n")[0]
-    assert "queue.db.d/" in own, "the attempt's lock and streams"
-    assert "queue.db\n" not in own
-    assert "queue.db-" not in own
+    """A forked copy that ends would drop the locks of the worker's SQLite (see strace_log)."""
+    db = str(watched.db)
+    spoolctl("add", "--db", db, "--", "sh", "-c", FDS_OF_THE_WORKERS_CHILDREN)
+    spoolctl("work", "--db", db, "--once")
+    shown = spoolctl("output", "--db", db, "1", "--stream", "stdout", "--raw").stdout
+    children = shown.split("== ")[1:]
+    assert len(children) == 2, "the guardian and the command"
+    assert ".stdout" in shown
+    for child in children:
+        assert child.count(" -> ") >= 3, shown
+        for name in files_of(watched.db):
+            assert f"{name}\n" not in child
 
 
 def test_add_returns_only_after_its_commit_is_synced(watched: Watched) -> None:
