@@ -7,7 +7,7 @@
       workers/<token>.bell          the worker's doorbell (FIFO)
       workers/<token>.<slot>.<n>    attempt locks, inherited by the commands of one slot
       waiters/<token>.bell          doorbells of `wait`, `events --wait` and the like
-      attempts/<xx>/<token>.stdout  a running attempt's streams, or large ones that stay
+      attempts/<token>.stdout       a running attempt's streams, or large ones that stay
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def stream_path(db_path: str, token: str, stream: str) -> str:
     """The file of one stream (`stdout` or `stderr`) of the attempt with this random id.
 
     Named by the random id and not by job and attempt numbers, so that an older copy of the
-    database that is put beside a newer folder never shows another job's output. Spread over
-    256 folders, so that a million of them stay quick to open.
+    database that is put beside a newer folder never shows another job's output. One folder
+    for all: file systems of today index their folders, and a million quiet jobs leave none.
     """
-    return os.path.join(db_path + ".d", "attempts", token[:2], f"{token}.{stream}")
+    return os.path.join(db_path + ".d", "attempts", f"{token}.{stream}")

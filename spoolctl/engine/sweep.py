@@ -73,18 +73,14 @@ def _sweep_streams(store: Store) -> None:
     its streams into the database, or that was pruned.
     """
     root = os.path.join(support_dir(store.path), "attempts")
-    found = [(shard, name) for shard in _names(root) for name in _names(os.path.join(root, shard))]
-    if not found:
+    names = [name for name in _names(root) if _STREAM_FILE.fullmatch(name)]
+    if not names:
         return
     tokens = store.attempt_tokens()
-    for shard, name in found:
-        match = _STREAM_FILE.fullmatch(name)
-        if match is not None and tokens is not None and match[1] not in tokens:
+    for name in names:
+        if name.partition(".")[0] not in tokens:
             with suppress(OSError):
-                os.unlink(os.path.join(root, shard, name))
-    for shard in {shard for shard, _ in found}:
-        with suppress(OSError):  # not empty
-            os.rmdir(os.path.join(root, shard))
+                os.unlink(os.path.join(root, name))
 
 
 def _names(folder: str) -> list[str]:

@@ -228,8 +228,8 @@ class Store(Protocol):
     def changed(self) -> int:
         """A number that differs whenever another connection has committed since (cheap)."""
 
-    def attempt_tokens(self) -> frozenset[str] | None:
-        """Random ids of attempts whose streams live in files, for sweeping leftovers."""
+    def attempt_tokens(self) -> frozenset[str]:
+        """Random ids of attempts, running ones too, whose streams live in files."""
 
     def bells(self, queue: str | None) -> list[str]:
         """Tokens of registered workers that serve the queue (None: of all)."""

@@ -64,7 +64,7 @@ def test_files_and_folders_are_private_whatever_the_umask(db: str) -> None:
     streams.close()
     path = Path(stream_path(db, TOKEN, "stdout"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
+    for folder in (path.parent, path.parent.parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
