@@ -15,6 +15,7 @@ from spoolctl.store.sqlite.rows import (
 # -- jobs -------------------------------------------------------------------------------
 
 JOB = f"SELECT {JOB_COLUMNS} FROM jobs WHERE id = ?"
+IS_KEY_KNOWN = "SELECT 1 FROM jobs WHERE key = ? LIMIT 1"
 JOB_OF_KEY = f"SELECT {JOB_COLUMNS} FROM jobs WHERE key = ? AND state = ? ORDER BY id DESC LIMIT 1"
 ADD_JOB = (
     "INSERT INTO jobs (id, state, ready, queue, priority, run_at, due_clock, due, attempts,"
@@ -184,12 +185,14 @@ DELETE_OLD_WORKERS = (
 )
 SERVING = "SELECT token, lanes FROM workers WHERE ended_at IS NULL"
 OWNER_TOKEN = (
-    "SELECT workers.token FROM attempts JOIN workers ON workers.id = attempts.worker"
+    "SELECT workers.token FROM attempts INDEXED BY attempts_living_by_job"
+    " CROSS JOIN workers ON workers.id = attempts.worker"
     " WHERE attempts.job = ? AND attempts.gone_at IS NULL ORDER BY attempts.no DESC LIMIT 1"
 )
 OWNER = (
     "SELECT workers.name, workers.pid, attempts.started_at, workers.heartbeat_at"
-    " FROM attempts JOIN workers ON workers.id = attempts.worker"
+    " FROM attempts INDEXED BY attempts_living_by_job"
+    " CROSS JOIN workers ON workers.id = attempts.worker"
     " WHERE attempts.job = ? AND attempts.gone_at IS NULL AND attempts.state = 'running'"
     " ORDER BY attempts.no DESC LIMIT 1"
 )
@@ -199,7 +202,7 @@ OWNER = (
 # A worker that ended counts as missing: it cannot own anything any more.
 LIVING_ATTEMPTS = (
     "SELECT attempts.id, attempts.token, attempts.job, attempts.no, attempts.state,"
-    f" {WORKER_COLUMNS} FROM attempts"
+    f" {WORKER_COLUMNS} FROM attempts INDEXED BY attempts_living"
     " LEFT JOIN workers ON workers.id = attempts.worker AND workers.ended_at IS NULL"
     " WHERE attempts.gone_at IS NULL ORDER BY attempts.id"
 )
@@ -221,8 +224,9 @@ ADD_RECOVERY = (
 )
 # A note is out of date as soon as its worker has beaten again.
 RECOVERY = (
-    "SELECT recoveries.verdict, recoveries.reason FROM attempts"
-    " JOIN recoveries ON recoveries.attempt = attempts.id"
+    "SELECT recoveries.verdict, recoveries.reason"
+    " FROM attempts INDEXED BY attempts_living_by_job"
+    " CROSS JOIN recoveries ON recoveries.attempt = attempts.id"
     " LEFT JOIN workers ON workers.id = attempts.worker"
     " WHERE attempts.job = ? AND attempts.gone_at IS NULL"
     " AND recoveries.heartbeat_boot IS workers.heartbeat_boot"
@@ -243,12 +247,14 @@ RUNNING_FOR_NOTHING = (
     " AND state = 'running'))"
 )
 READY_BUT_LIVING = (
-    "SELECT DISTINCT jobs.id FROM attempts JOIN jobs ON jobs.id = attempts.job"
+    "SELECT DISTINCT jobs.id FROM attempts INDEXED BY attempts_living_by_job"
+    " CROSS JOIN jobs ON jobs.id = attempts.job"
     " WHERE attempts.gone_at IS NULL AND jobs.state = 'queued'"
     " AND (jobs.ready = 1 OR jobs.due IS NOT NULL)"
 )
 HELD_FOR_NOTHING = (
-    "SELECT id FROM jobs WHERE state = 'queued' AND ready = 0 AND due IS NULL AND NOT EXISTS"
+    "SELECT id FROM jobs INDEXED BY held"
+    " WHERE state = 'queued' AND ready = 0 AND due IS NULL AND NOT EXISTS"
     " (SELECT 1 FROM attempts WHERE job = jobs.id AND gone_at IS NULL)"
 )
 WITHOUT_JOB = (
@@ -283,7 +289,8 @@ LANE_COUNTS = (
 # Fallen due, but not promoted yet: still counted in `waiting`.
 DUE_BY_LANE = "SELECT queue, sum(1) FROM jobs WHERE due_clock = ? AND due <= ? GROUP BY queue"
 DUE_BY_LANE_ON_OTHER_BOOTS = (
-    "SELECT queue, sum(1) FROM jobs WHERE due_clock > 0 AND due_clock <> ? AND due IS NOT NULL"
+    "SELECT queue, sum(1) FROM jobs INDEXED BY due_anywhere"
+    " WHERE due_clock > 0 AND due_clock <> ? AND due IS NOT NULL"
     " AND run_at <= ? GROUP BY queue"
 )
 RECENTLY_ENDED = (
