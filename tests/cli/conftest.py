@@ -12,6 +12,9 @@ import pytest
 
 from spoolctl.cli.main import main
 from spoolctl.cli.render import Out
+from tests.cli.contract_plugin import own_scene, pytest_terminal_summary, scene
+
+__all__ = ["own_scene", "pytest_terminal_summary", "scene"]
 
 
 class Result(NamedTuple):
