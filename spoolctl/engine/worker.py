@@ -20,12 +20,13 @@ from spoolctl.engine.attempt import NoResources, Running, Why
 from spoolctl.engine.capture import NOTHING
 from spoolctl.engine.children import Children
 from spoolctl.engine.clock import SystemClock
+from spoolctl.engine.log import LineLog, Log, PlainLog
 from spoolctl.engine.loop import Deadlines, Signals, Sleeper
 from spoolctl.engine.options import WorkOptions, WorkResult
 from spoolctl.engine.patience import Patience
 from spoolctl.engine.reaper import Reaper
 from spoolctl.engine.station import Station
-from spoolctl.errors import StoreBusy, StoreGone, StoreUnusable
+from spoolctl.errors import SpoolError, StoreBusy, StoreGone, StoreUnusable
 from spoolctl.process import bell, tree
 from spoolctl.process.identity import Evidence
 from spoolctl.process.spawn import SpawnFailed, become_subreaper, prepare_signals
@@ -42,6 +43,7 @@ OUTPUT_LOOK_S = 1.0
 RESOURCES_PAUSE_S = 1.0
 SWEEP_INTERVAL_S = 300.0
 PROGRESS_S = 0.25
+LOG_PAUSE_S = 0.05
 LONGEST_SLEEP_S = 3600.0
 
 
@@ -62,7 +64,7 @@ class Worker:
         store: Store,
         options: WorkOptions,
         *,
-        log: Callable[[str], None],
+        log: Log,
         progress: Progress | None = None,
         clock: Clock | None = None,
         evidence: Evidence | None = None,
@@ -112,8 +114,8 @@ class Worker:
             self._free = list(reversed(self._station.slots))
             self._sleeper = Sleeper([self._signals.fd, *self._station.bell_fds()])
             try:
-                self._register()
-                self._loop()
+                if self._register():
+                    self._loop()
             finally:
                 self._leave()
                 self._sleeper.close()
@@ -121,7 +123,8 @@ class Worker:
             self._signals.close()
         return self._result()
 
-    def _register(self) -> None:
+    def _register(self) -> bool:
+        """Make this worker known; False if a stop request came before that was possible."""
         now = self._clock.now()
         options = self._options
         identity = self._station.identity
@@ -134,9 +137,13 @@ class Worker:
             options.jobs,
             options.heartbeat_interval_s,
         )
-        for sentence in self._persist(lambda: self._store.heal(now=now)):
-            self._log(f"spoolctl: {sentence}")
-        self._id = self._persist(lambda: self._store.register(worker, now=now))
+        try:
+            for sentence in self._persist(lambda: self._store.heal(now=now)):
+                self._log(f"spoolctl: {sentence}")
+            self._id = self._persist(lambda: self._store.register(worker, now=now))
+        except StoreBusy:
+            self._hear()
+            return False
         self._reaper = Reaper(
             self._store,
             self._id,
@@ -146,11 +153,16 @@ class Worker:
             log=self._log,
             evidence=self._evidence,
         )
-        for name in ("scan", "sweep", "heartbeat"):
-            self._deadlines.set(name, now.mono + (0.0 if name != "heartbeat" else self._beat_s))
+        for name in ("scan", "sweep") if self._progress is None else ("scan", "sweep", "progress"):
+            self._deadlines.set(name, now.mono)
+        self._deadlines.set("heartbeat", now.mono + self._beat_s)
+        return True
 
     def _persist(self, call: Callable[[], T]) -> T:
-        """Repeat a store operation at start-up until the lock is free or a stop is asked for."""
+        """Repeat a store operation at start-up until the lock is free.
+
+        Raises StoreBusy if a stop is asked for meanwhile.
+        """
         while True:
             try:
                 return call()
@@ -170,11 +182,11 @@ class Worker:
             return
         registered = self._id and self._failure is None
         if registered:
-            with suppress(StoreBusy, StoreGone, StoreUnusable):
+            with suppress(SpoolError):  # a dead worker's row is swept by others
                 self._store.unregister(self._id, now=self._clock.now())
         self._station.close(self._children)
         if registered:
-            with suppress(StoreBusy, StoreGone, StoreUnusable):
+            with suppress(SpoolError):
                 self._sweep(self._clock.now())
 
     def _result(self) -> WorkResult:
@@ -210,11 +222,14 @@ class Worker:
     def _sleep(self) -> None:
         now = self._clock.now().mono
         wakes = [self._deadlines.next_in(now), LONGEST_SLEEP_S]
+        if self._log.behind:
+            wakes.append(LOG_PAUSE_S)
         wakes += [max(0.0, one.due_mono - now) for one in self._running.values() if one.ending]
         reaper = self._reaper.next_mono()
         if reaper is not None:
             wakes.append(max(0.0, reaper - now))
         ready = self._sleeper.sleep(min(wake for wake in wakes if wake is not None))
+        self._log.flush()
         if not ready:
             return
         self._signals.drain()
@@ -293,7 +308,8 @@ class Worker:
             return
         self._try("check", self._store.check_file)
         self._check_lost()
-        if self._station.missing_bells():
+        # Not where the queue itself is gone: its folder must not come back.
+        if self._failure is None and self._station.missing_bells():
             for fd in self._station.bell_fds():
                 self._sleeper.remove(fd)
             self._station.renew_bells()
@@ -383,10 +399,9 @@ class Worker:
 
     def _has_gone(self, running: Running) -> None:
         """The attempt is over and its processes are gone: it can be reported."""
-        self._children.release(running.pid)
         if running.why is Why.STORE_GONE:
+            self._let_go(running)
             running.streams.close()
-            del self._running[running.pid]
             return
         survivors = 0 if running.ending else self._survivors(running)
         try:
@@ -401,9 +416,14 @@ class Worker:
             pause = self._patience.pause("output", error, self._clock.now().mono)
             self._deadlines.sooner("unsynced", self._clock.now().mono + pause)
             return
-        del self._running[running.pid]
+        self._let_go(running)
         self._free.append(running.slot)
         self._reports.append(Report(outcome, running.claimed, running))
+
+    def _let_go(self, running: Running) -> None:
+        # Not before: until its leader is collected its pid, by which we know it, is taken.
+        self._children.release(running.pid)
+        del self._running[running.pid]
 
     def _on_unsynced(self, _now: Instant) -> None:
         for running in list(self._running.values()):
@@ -689,4 +709,8 @@ def run_worker(
     progress: Progress | None = None,
 ) -> WorkResult:
     """Work on the queue as `options` say; see `Worker.run`."""
-    return Worker(store, options, log=log, progress=progress).run()
+    lines = log if isinstance(log, LineLog) else PlainLog(log)
+    try:
+        return Worker(store, options, log=lines, progress=progress).run()
+    finally:
+        lines.finish()
