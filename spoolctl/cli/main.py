@@ -165,13 +165,14 @@ UNUSABLE_ADVICE = {
 
 
 def _advise_not_found(error: errors.NotFound) -> str | None:
-    where = f" (looked in {error.where})" if error.where else ""
     if error.known_attempts:
         numbers = ", ".join(str(number) for number in error.known_attempts)
         return f"the job has the attempts {numbers}"
     if error.attempt_no is not None:
         return "the job has no attempts yet"
-    return f"`spoolctl list` shows which jobs there are{where}"
+    if not error.job_ids:
+        return "`spoolctl add` makes a queue; --db or SPOOLCTL_DB names another one"
+    return None
 
 
 def _os_error(error: OSError) -> str:
