@@ -86,6 +86,7 @@ def start_worker(db: Path, jobs: int) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "spoolctl", *words],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
 
