@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 from spoolctl.cli.render import Out, duration, fit, visible
-from spoolctl.engine.log import LineLog
-from spoolctl.engine.loop import writable
+from spoolctl.engine.log import LineLog, writable
 
 MIN_INTERVAL_S = 0.1
 ERASE_LINE = "\r\x1b[K"

@@ -8,6 +8,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import Enum
 
 from spoolctl.core.paths import support_dir, workers_dir
@@ -55,6 +56,7 @@ class Slot:
         self.index = index
         self._base = os.path.join(workers_dir(db_path), f"{token}.{index}")
         self._turn = 0
+        self._left: list[str] = []  # files that survivors held when we last looked
         self._fd: int | None = None
 
     @property
@@ -71,8 +73,21 @@ class Slot:
                 make_private_dirs(os.path.dirname(self._base))
                 continue
             if self._fd is None:
+                self._left.append(self.lock_path)
                 self._turn += 1
+                self._tidy()
         return self._fd
+
+    def _tidy(self) -> None:
+        """Remove lock files whose survivors have ended."""
+        still = []
+        for path in self._left:
+            if locks.is_held(path):
+                still.append(path)
+            else:
+                with suppress(OSError):
+                    os.unlink(path)
+        self._left = still
 
     def handed_over(self) -> None:
         """The command has inherited the lock: drop our copy, or we would keep it alive."""

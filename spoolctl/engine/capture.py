@@ -222,6 +222,7 @@ def _salvage_one(path: str, inline_bytes: int) -> Capture:
         if size <= inline_bytes:
             return Capture(size, read_range(fd, 0, size))
         os.fsync(fd)
+        sync_dir(os.path.dirname(path))
         return Capture(size, None)
     finally:
         os.close(fd)

@@ -7,14 +7,52 @@ nor hang the worker. Lines wait in a bounded buffer; what does not fit is counte
 from __future__ import annotations
 
 import os
+import select
 from collections import deque
-
-from spoolctl.engine.loop import writable
+from collections.abc import Callable
+from typing import Protocol
 
 # A pipe that poll(2) calls writable takes this much without blocking (pipe(7), PIPE_BUF; POSIX
 # guarantees 512, Linux and macOS give more, so that one short line always fits).
 CHUNK_BYTES = 512
-KEEP_LINES = 1000
+KEEP_LINES = 100_000
+FINISH_S = 1.0
+
+
+class Log(Protocol):
+    """Where a worker's lines go."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether lines wait for their reader."""
+
+    def __call__(self, line: str) -> None:
+        """Write one line; never waits, never fails."""
+
+    def flush(self) -> None:
+        """Write what can be written now."""
+
+    def finish(self) -> None:
+        """The worker ends: give a slow reader the rest."""
+
+
+class PlainLog:
+    """Hands each line to a function, which must not block."""
+
+    behind = False
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+
+    def __call__(self, line: str) -> None:
+        """Hand the line on."""
+        self._write(line)
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def finish(self) -> None:
+        """Nothing waits here."""
 
 
 class LineLog:
@@ -56,3 +94,20 @@ class LineLog:
                 self._waiting[0] = line[sent:]
             else:
                 self._waiting.popleft()
+
+    def finish(self) -> None:
+        """Wait for a slow reader, as long as it reads: at most `FINISH_S` for its next step."""
+        while self._waiting:
+            try:
+                if not writable(self._fd, FINISH_S):
+                    return
+            except OSError:
+                return
+            self.flush()
+
+
+def writable(fd: int, timeout_s: float = 0.0) -> bool:
+    """Whether a short write to `fd` would not block, now or within the time (poll(2))."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(timeout_s * 1000.0))

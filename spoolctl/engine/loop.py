@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import heapq
 import os
-import select
 import selectors
 import signal
 from collections.abc import Hashable, Iterable
@@ -136,10 +135,3 @@ class Sleeper:
     def close(self) -> None:
         """Release the selector (not what it watches)."""
         self._selector.close()
-
-
-def writable(fd: int) -> bool:
-    """Whether a write of at most PIPE_BUF bytes to `fd` would not block now (poll(2))."""
-    poll = select.poll()
-    poll.register(fd, select.POLLOUT)
-    return bool(poll.poll(0))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Judge = Callable[[Identity, str], Judgement]
 
 
+RETRY_S = 0.05
+
 _LEFT_ALONE = {
     Verdict.UNCLEAR: "left alone, it is unclear whether its worker lives",
     Verdict.DEAD: "left alone, its worker died but its processes live on",
@@ -165,6 +167,7 @@ class Reaper:
                 continue
             if not self._is_gone(recovery, snapshot, now):
                 continue
+            recovery.due_mono = now.mono + RETRY_S  # should the store be busy
             result = self._take_back(recovery.suspect, now)
             del self._active[attempt_id]
             self._told.pop(attempt_id, None)

@@ -6,8 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
-from spoolctl.engine.log import KEEP_LINES, LineLog
+import pytest
+
+from spoolctl.engine import log as log_module
+from spoolctl.engine.log import LineLog
 from spoolctl.engine.loop import Deadlines
 from tests.helpers import clean_env
 
@@ -44,11 +48,14 @@ def test_a_dropped_deadline_never_falls_due() -> None:
     assert deadlines.next_in(0.0) is None
 
 
-def test_the_log_does_not_wait_for_a_reader_that_does_not_read() -> None:
+def test_the_log_does_not_wait_for_a_reader_that_does_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_module, "KEEP_LINES", 1000)
     read, write = os.pipe()
     os.set_blocking(read, False)
     log = LineLog(write)
-    lines = [f"line {n} {'x' * 100}" for n in range(KEEP_LINES + 2000)]
+    lines = [f"line {n} {'x' * 100}" for n in range(3000)]
     for line in lines:
         log(line)
     assert log.behind
@@ -65,6 +72,21 @@ def test_the_log_does_not_wait_for_a_reader_that_does_not_read() -> None:
     assert [line for line in told if line.startswith("line")] == lines[: len(told) - 2]
     os.close(read)
     os.close(write)
+
+
+def test_a_slow_reader_gets_every_line_before_the_worker_ends() -> None:
+    read, write = os.pipe()
+    log = LineLog(write)
+    for number in range(5000):
+        log(f"{number} {'x' * 50}")
+    assert log.behind
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(open(read, "rb").read()))  # noqa: SIM115
+    reader.start()
+    log.finish()
+    os.close(write)
+    reader.join()
+    assert [int(line.split()[0]) for line in got[0].splitlines()] == list(range(5000))
 
 
 def test_the_log_survives_a_reader_that_has_gone_and_a_closed_descriptor() -> None:
