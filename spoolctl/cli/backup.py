@@ -32,9 +32,7 @@ VERB = Verb(
     ),
     data_schema="Where the copy is, how large, and how many streams stand beside it.",
     schema=schema,
-    positionals=(
-        Positional("file", "1", "path", "the new file", metavar="FILE"),
-    ),
+    positionals=(Positional("file", "1", "path", "the new file", metavar="FILE"),),
     flags=(DB, *COMMON),
     examples=(("spoolctl", "backup", "queue-copy.db"),),
     idempotent="no: FILE must not exist yet",

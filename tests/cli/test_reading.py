@@ -1,0 +1,255 @@
+"""`status`, `list`, `show`: what is found, in which order, and how it is written."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from spoolctl import Queue
+from spoolctl.cli.show import MASK
+from tests.cli.conftest import Call
+from tests.helpers import spoolctl
+
+NASTY = "a\x1b[2J\r\n\x07\x9b\u202e\u2028b"
+
+
+def test_without_a_queue_there_is_nothing_and_a_warning(call: Call, tmp_path: Path) -> None:
+    status = call("status", "--json")
+    assert status.warnings == ["NO_QUEUE"]
+    assert set(status.data["counts"].values()) == {0}
+    assert (status.data["queues"], status.data["recent_dead"]) == ({}, [])
+    listed = call("list", "--json")
+    assert (listed.warnings, listed.data) == (["NO_QUEUE"], {"count": 0, "jobs": []})
+    assert listed.envelope["meta"]["pagination"]["cursor"] == 0
+    assert listed.envelope["meta"]["pagination"]["first_id"] is None
+    events = call("events", "--json")
+    assert (events.warnings, events.data) == (["NO_QUEUE"], {"count": 0, "events": []})
+    pruned = call("prune", "--json", "--older-than", "0", "--yes")
+    assert (pruned.warnings, pruned.data["matched"]) == (["NO_QUEUE"], 0)
+    as_text = call("status")
+    assert as_text.text == "canceled 0  dead 0  done 0  failed 0  queued 0  running 0\n"
+    assert as_text.err == f"warning: there is no queue at {os.getcwd()}/.spoolctl/queue.db\n"
+    assert call("list").text == "No jobs\n"
+    assert call("events").text == "No events\n"
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "7"],
+        ["wait", "7"],
+        ["output", "7"],
+        ["cancel", "7"],
+        ["retry", "7"],
+        ["output", "--follow", "7"],
+        ["backup", "copy.db"],
+    ],
+)
+def test_without_a_queue_there_is_no_job(call: Call, words: list[str]) -> None:
+    done = call(*words[:1], "--json", *words[1:]) if "--follow" not in words else call(*words)
+    assert done.status == 1
+    assert f"{os.getcwd()}/.spoolctl/queue.db" in done.err
+    assert os.listdir() == []
+
+
+def test_an_unknown_job_is_not_found(call: Call, db: str) -> None:
+    call("add", "--db", db, "true")
+    for verb in ("show", "output", "cancel", "retry"):
+        done = call(verb, "--json", "--db", db, "9223372036854775807")
+        assert done.error["code"] == "NOT_FOUND"
+        assert db in done.error["message"]
+    waited = call("wait", "--json", "--db", db, "1", "8", "9", "8")
+    assert waited.error["code"] == "NOT_FOUND"
+    assert re.search(r"\b8, 9\b", waited.error["message"])
+
+
+def test_status_in_words(call: Call, db: str) -> None:
+    call("add", "--db", db, "true")
+    assert call("status", "--db", db).text == (
+        "canceled 0  dead 0  done 0  failed 0  queued 1  running 0\n"
+    )
+    call("add", "--db", db, "--after", "1h", "true")
+    call("add", "--db", db, "--queue", "b", "true")
+    call("cancel", "--db", db, "3")
+    assert call("status", "--db", db).text == (
+        "canceled 1  dead 0  done 0  failed 0  queued 2  running 0\n"
+        "scheduled 1\n"
+        "queues:\n"
+        "  b:  canceled 1  dead 0  done 0  failed 0  queued 0  running 0\n"
+        "  default:  canceled 0  dead 0  done 0  failed 0  queued 2  running 0  scheduled 1\n"
+    )
+    data = call("status", "--json", "--db", db).data
+    assert data["queues"]["default"]["scheduled"] == data["scheduled"] == 1
+
+
+def test_the_latest_dead_come_first(call: Call, db: str) -> None:
+    for number in range(3):
+        call("add", "--db", db, "--no-retry", "-c", f"exit {number + 1}; {'x' * 300}")
+    spoolctl("work", "--drain", "--db", db)
+    dead = call("status", "--json", "--db", db).data["recent_dead"]
+    assert [job["id"] for job in dead] == [3, 2, 1]
+    assert [job["last_error"] for job in dead] == ["exit 3", "exit 2", "exit 1"]
+    assert {(job["attempts"], job["crashes"]) for job in dead} == {(1, 0)}
+    assert call("status", "--json", "--db", db, "--limit", "1").data["recent_dead"] == dead[:1]
+    assert call("status", "--json", "--db", db, "--limit", "0").data["recent_dead"] == []
+    lines = call("status", "--db", db, "--limit", "2").text.splitlines()
+    assert lines[0].startswith("canceled 0  dead 3  ")
+    assert lines[1] == "recent dead:"
+    assert [line.split()[0] for line in lines[2:]] == ["#3", "#2"]
+
+
+# -- list -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mixed(call: Call, db: str) -> str:
+    """Jobs of several lanes, priorities, tags and states."""
+    with Queue(db) as queue:
+        for lane, priority, tags in itertools.product(
+            ("default", "b"), (0, 5), ({}, {"k": "1"}, {"k": "2", "other": ""})
+        ):
+            queue.add(["true"], queue=lane, priority=priority, tags=tags)
+            queue.cancel(queue.add(["false"], queue=lane, priority=priority, tags=tags).id)
+    return db
+
+
+@pytest.mark.parametrize("state", [None, "queued", "canceled", "queued,canceled", "dead"])
+@pytest.mark.parametrize("lane", [None, "b", "none"])
+@pytest.mark.parametrize("tags", [[], ["k"], ["k=1"], ["k", "other="], ["k=1", "other"]])
+@pytest.mark.parametrize("limit", ["0", "1", "3", "50"])
+def test_filters_apply_before_the_limit(
+    call: Call, mixed: str, state: str | None, lane: str | None, tags: list[str], limit: str
+) -> None:
+    every = call("list", "--json", "--db", mixed).data["jobs"]
+    words = ["--limit", limit, "--priority-min", "5", *(f"--tag={tag}" for tag in tags)]
+    words += ["--state", state] if state else []
+    words += ["--queue", lane] if lane else []
+    done = call("list", "--json", "--db", mixed, *words)
+    expected = [
+        job
+        for job in every
+        if (state is None or job["state"] in state.split(","))
+        and (lane is None or job["queue"] == lane)
+        and job["priority"] >= 5
+        and all(_has(job["tags"], tag) for tag in tags)
+    ]
+    kept = expected[: int(limit)] if limit != "0" else expected
+    assert done.data == {"count": len(kept), "jobs": kept}
+    assert done.envelope["meta"]["pagination"] == {
+        "cursor": kept[-1]["id"] if kept else 0,
+        "first_id": 1,
+        "limit": int(limit),
+        "truncated": len(kept) < len(expected),
+    }
+
+
+def _has(tags: dict[str, str], wanted: str) -> bool:
+    key, equals, value = wanted.partition("=")
+    return key in tags and (not equals or tags[key] == value)
+
+
+def test_pages_join_without_a_seam(call: Call, mixed: str) -> None:
+    ids: list[int] = []
+    words: list[str] = []
+    while True:
+        page = call("list", "--json", "--db", mixed, "--limit", "7", *words)
+        ids += [job["id"] for job in page.data["jobs"]]
+        if not page.envelope["meta"]["pagination"]["truncated"]:
+            break
+        words = ["--before-id", str(page.envelope["meta"]["pagination"]["cursor"])]
+    assert ids == list(range(24, 0, -1))
+
+
+def test_a_listed_job_is_one_line(call: Call, db: str) -> None:
+    call("add", "--db", db, "--queue", "b", "--env", "TOKEN=s3cr3t", "--", "printf", "%s", NASTY)
+    line, end = call("list", "--db", db).text.split("\n")
+    assert end == ""
+    assert re.fullmatch(
+        r"#1  queued  queue=b  priority=0  next_run_at=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d"
+        r"  attempts=0  printf %s 'a\\e\[2J\\r\\n\\x07\\x9b\\u202e\\u2028b'",
+        line,
+    )
+    assert "s3cr3t" not in call("list", "--json", "--db", db).text
+
+
+def test_a_long_command_is_cut(call: Call, db: str) -> None:
+    call("add", "--db", db, "--", "echo", "x" * 3000)
+    command = call("list", "--db", db).text.rstrip("\n").split("  ")[-1]
+    assert len(command) == 80
+    assert command.endswith("xxx...")
+
+
+def test_reads_do_not_change_their_answers(call: Call, mixed: str) -> None:
+    for words in (["status"], ["list"], ["show", "1"], ["events"]):
+        first, again = (call(words[0], "--json", "--db", mixed, *words[1:]) for _ in range(2))
+        assert first.data == again.data
+        hashes = {each.envelope["meta"]["data_hash"] for each in (first, again)}
+        assert len(hashes) == 1
+
+
+# -- show -----------------------------------------------------------------------------------
+
+
+def test_show_in_words(call: Call, db: str) -> None:
+    call(
+        *("add", "--db", db, "--queue", "b", "--priority", "7", "--key", "k", "--tag", "a=1"),
+        *("--note", NASTY, "--env", "TOKEN=s3cr3t", "--", "sh", "-c", "exit 3"),
+    )
+    spoolctl("work", "--once", "--queue", "b", "--db", db)
+    text = call("show", "--db", db, "1").text
+    assert "\x1b" not in text
+    lines = text.splitlines()
+    assert lines[0] == (
+        "#1  queued  failure retries used: 1/3  worker crashes: 0 "
+        "(tolerated before dead: 20)  sh -c 'exit 3'"
+    )
+    for part in ("queue: b", "priority: 7", "key: k", "tags: a=1", "env: TOKEN=s3cr3t"):
+        assert part in lines
+    assert f"cwd: {os.getcwd()}" in lines
+    assert "note: a\\e[2J\\r\\n\\x07\\x9b\\u202e\\u2028b" in lines
+    assert any(
+        line.startswith("  attempt 1  failed  exit=3  worker=") and "error: exit 3" in line
+        for line in lines
+    )
+    assert [line.split()[1] for line in lines[lines.index("events:") + 1 :]] == [
+        "added",
+        "claimed",
+        "failed",
+    ]
+
+
+def test_captured_secrets_are_masked(call: Call, db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_API_TOKEN", "s3cr3t")
+    call("add", "--db", db, "true")
+    shown = call("show", "--json", "--db", db, "1")
+    assert shown.data["job"]["captured"]["env"]["LC_API_TOKEN"] == MASK
+    assert "s3cr3t" not in shown.text + call("show", "--db", db, "1").text
+    revealed = call("show", "--json", "--reveal", "--db", db, "1").data["job"]["captured"]["env"]
+    assert revealed["LC_API_TOKEN"] == "s3cr3t"
+
+
+def test_an_attempt_that_ran_is_shown(call: Call, db: str) -> None:
+    call("add", "--db", db, "--no-retry", "-c", "echo hi; exit 3")
+    call("add", "--db", db, "--", "/no/such/program")
+    spoolctl("work", "--once", "--db", db, "--worker-id", "w 1")
+    spoolctl("work", "--once", "--db", db)
+    found = call("show", "--json", "--db", db, "1").data
+    (attempt,) = found["attempts"]
+    assert attempt["attempt_no"] == 1
+    assert (attempt["state"], attempt["exit_code"]) == ("failed", 3)
+    assert (attempt["error"], attempt["failure_reason"]) == ("exit 3", "process_exit")
+    assert attempt["worker_id"] == "w 1"
+    assert attempt["stored"] == {"stdout": "database", "stderr": "database"}
+    assert (attempt["stdout_path"], attempt["stderr_path"]) == (None, None)
+    job = found["job"]
+    assert (job["state"], job["attempts"], job["last_exit_code"]) == ("dead", 1, 3)
+    assert (job["last_error"], job["last_failure_reason"]) == ("exit 3", "process_exit")
+    assert (job["locked_by"], job["locked_pid"]) == (None, None)
+    other = call("show", "--json", "--db", db, "2").data
+    assert other["attempts"][0]["failure_reason"] == "spawn_failed"
+    assert other["job"]["last_error"].startswith("spawn failed: ")
