@@ -259,14 +259,16 @@ def environment(
     return env
 
 
-def outcome(running: Running, *, inline_bytes: int, limit_bytes: int, survivors: int) -> Outcome:
+def outcome(
+    running: Running, *, inline_bytes: int, limit_bytes: int, survivors: int | None
+) -> Outcome:
     """What to record of an attempt that is gone.
 
-    `survivors`: processes that a succeeded attempt left running; the streams that they may
-    still write to stay files. Raises OSError if a stream cannot be read or synced.
+    `survivors`: processes that a succeeded attempt left running, None if unknown; the streams
+    that they may still write to stay files. Raises OSError if a stream cannot be read or synced.
     """
     full = _disk_full(running.streams)
-    out, err = running.streams.finish(inline_bytes, limit_bytes, keep=survivors > 0)
+    out, err = running.streams.finish(inline_bytes, limit_bytes, keep=survivors != 0)
     state, reason, exit_code, error = _verdict(running)
     if error is None and full and (out.size_bytes or err.size_bytes):
         error = "output may be incomplete: the disk is full"

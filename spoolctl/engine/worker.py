@@ -430,13 +430,18 @@ class Worker:
             if running.gone:
                 self._has_gone(running)
 
-    def _survivors(self, running: Running) -> int:
-        """How many processes a succeeded attempt left running; cheap where there are none."""
-        if running.slot.is_free():
-            others = tree.other_children(self._children.known)
-            if others is False:
-                return 0
-        return tree.count_survivors(running.target)
+    def _survivors(self, running: Running) -> int | None:
+        """How many processes a succeeded attempt left running; None if that cannot be seen.
+
+        Cheap where there are none.
+        """
+        if running.slot.is_free() and tree.other_children(self._children.known) is False:
+            return 0
+        try:
+            found = tree.Snapshot.take().search(running.target)
+        except OSError:
+            return None
+        return len(found.members) if found.complete and found.settled else None
 
     # -- recovering ---------------------------------------------------------------------
 
