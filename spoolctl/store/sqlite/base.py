@@ -139,12 +139,12 @@ class Base:
         return int(self._c.execute(sql.ADD_CONTEXT, key).lastrowid or 0)
 
     def _boot(self, now: Instant, *, add: bool = False) -> int:
-        """The number of this boot among the clocks; -1 if no job waits by it."""
+        """The number of this boot among the clocks; 0 if no job has ever waited by it."""
         row = self._c.execute(sql.BOOT_ID, (now.boot_id,)).fetchone()
         if row is not None:
             return int(row[0])
         if not add:
-            return -1
+            return 0
         return int(self._c.execute(sql.ADD_BOOT, (now.boot_id,)).lastrowid or 0)
 
     def _after(self, delay_s: float, now: Instant) -> Due:

@@ -123,14 +123,14 @@ class Submitting(Base):
         assert job.key is not None
         if job.key in batch.keys:
             first, record = batch.keys[job.key]
-            stdin: bytes | None = first.stdin
-            return _answer(job, record, rows.asked_in(first), stdin)
+            return _answer(job, record, rows.asked_in(first), first.stdin, now)
         stored = self._active(rows.storable(job.key), now)
         if stored is None:
             return None
         record = rows.job_of(stored, self._context(stored.context))
         row = self._c.execute(sql.INPUT, (stored.id,)).fetchone()
-        return _answer(job, record, rows.asked_of(stored.asked), row[0] if row else None)
+        stdin = row[0] if row else None
+        return _answer(job, record, rows.asked_of(stored.asked), stdin, now)
 
     def _active(self, key: str, now: Instant) -> StoredJob | None:
         """The job that holds the key: a waiting or running one, or one that protects on."""
@@ -247,7 +247,9 @@ def _protects(stored: StoredJob, now: Instant) -> bool:
     return now.at - stored.finished_at < key_for_s
 
 
-def _answer(job: NewJob, record: Job, asked: rows.Asked, stdin: bytes | None) -> Added:
+def _answer(
+    job: NewJob, record: Job, asked: rows.Asked, stdin: bytes | None, now: Instant
+) -> Added:
     """The existing job for an equal request.
 
     Raises: KeyConflict with the names of what differs in the execution.
@@ -276,5 +278,6 @@ def _answer(job: NewJob, record: Job, asked: rows.Asked, stdin: bytes | None) ->
         differences.append(("note", record.note, job.note))
     # What was asked for is compared, not where backoff has moved the job since.
     if (asked.delay_s, asked.run_at) != (wanted.delay_s, wanted.run_at):
-        differences.append(("next_run_at", record.next_run_at, wanted.run_at or wanted.delay_s))
+        wished = max(now.at, wanted.run_at or now.at + (wanted.delay_s or 0.0))
+        differences.append(("next_run_at", record.next_run_at, wished))
     return Added(record, True, tuple(differences))
