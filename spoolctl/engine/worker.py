@@ -43,6 +43,7 @@ OUTPUT_LOOK_S = 1.0
 RESOURCES_PAUSE_S = 1.0
 SWEEP_INTERVAL_S = 300.0
 PROGRESS_S = 0.25
+STRAGGLERS_S = 0.05
 LOG_PAUSE_S = 0.05
 LONGEST_SLEEP_S = 3600.0
 
@@ -404,6 +405,11 @@ class Worker:
             running.streams.close()
             return
         survivors = 0 if running.ending else self._survivors(running)
+        mono = self._clock.now().mono
+        if survivors != 0 and mono < running.started_mono + running.duration_s + STRAGGLERS_S:
+            # The rest of a pipeline ends a moment after its shell: no survivors yet.
+            self._deadlines.sooner("unreported", mono + STRAGGLERS_S / 10)
+            return
         try:
             outcome = attempt.outcome(
                 running,
@@ -413,9 +419,9 @@ class Worker:
             )
         except OSError as error:
             # A full or failing disk: nothing may be called durable yet. Again in a moment.
-            pause = self._patience.pause("output", error, self._clock.now().mono)
-            self._deadlines.sooner("unsynced", self._clock.now().mono + pause)
+            self._deadlines.sooner("unreported", mono + self._patience.pause("output", error, mono))
             return
+        self._patience.over("output")
         self._let_go(running)
         self._free.append(running.slot)
         self._reports.append(Report(outcome, running.claimed, running))
@@ -425,7 +431,7 @@ class Worker:
         self._children.release(running.pid)
         del self._running[running.pid]
 
-    def _on_unsynced(self, _now: Instant) -> None:
+    def _on_unreported(self, _now: Instant) -> None:
         for running in list(self._running.values()):
             if running.gone:
                 self._has_gone(running)

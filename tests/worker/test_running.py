@@ -232,3 +232,11 @@ def test_survivors_of_a_success_are_left_and_counted(bench: Bench) -> None:
         assert bench.job(job)["state"] == "done"
     finally:
         os.kill(pid, 9)
+
+
+def test_the_end_of_a_pipeline_is_no_survivor(bench: Bench) -> None:
+    job = bench.add("--", "bash", "-c", "echo late > >(sleep 0.02; cat)")
+    bench.drain()
+    attempt = bench.attempts(job)[0]
+    assert attempt["survivors"] == 0
+    assert bench.run("output", "--raw", "--stream", "stdout", str(job)).stdout == "late\n"
