@@ -16,7 +16,7 @@ FORBIDDEN = re.compile(
     "|".join(
         [
             r"(?<![\w.])/ro" + r"ot/",
-            r"(?<![\w.])/ho" + r"me/\w",
+            r"(?<![\w.])/ho" + r"me/(?!(someone|somebody|me|user|alice|bob)\b)\w",
             r"(?<![\w.])/Us" + r"ers/\w",
             r"(?<![\w.])/wo" + r"rk/",
             r"\bpy" + r"pi\.(org|python)",
