@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -58,9 +59,9 @@ def test_hundreds_of_thousands_of_rings_do_not_block_and_are_one(folder: str) ->
     one = Bell.create(folder, "one")
     assert one.fd is not None
     fd = os.open(one.path, os.O_WRONLY | os.O_NONBLOCK)
-    with pytest.raises(BlockingIOError):
-        while True:
-            os.write(fd, bytes(4096))
+    with contextlib.suppress(BlockingIOError):
+        while os.write(fd, bytes(4096)):
+            pass
     os.close(fd)
     began = time.monotonic()
     for _ in range(500):
