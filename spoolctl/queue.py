@@ -265,7 +265,11 @@ class Queue:
         return EventPage(*self._store.events(since_id=since_id, job_id=job_id, limit=limit))
 
     def changed(self) -> int:
-        """A number that differs whenever somebody else has changed the queue since (cheap)."""
+        """A number that differs whenever somebody else has changed the queue since (cheap).
+
+        Raises:
+            StoreGone: the file was removed or replaced.
+        """
         return self._store.changed()
 
     # -- waiting ----------------------------------------------------------------------------
@@ -293,6 +297,7 @@ class Queue:
             NotFound: unknown ids, all of them named; also when one is pruned before it
                 was seen settled.
             WaitTimeout: `timeout_s` has passed; `pending` are the open ids.
+            StoreGone: the file was removed or replaced.
         """
         from spoolctl.engine.clock import mono
 
@@ -301,13 +306,13 @@ class Queue:
         with self.waiter(poll_s=poll_s) as waiter:
             seen: dict[int, Job] = {}
             while True:
-                changed = self._store.changed()
+                changed = self.changed()
                 pending = self._look_for_settled(ids, seen)
                 if not pending:
                     return {job_id: seen[job_id] for job_id in ids}
                 if on_change is not None:
                     on_change({job_id: seen[job_id] for job_id in pending})
-                while self._store.changed() == changed:
+                while self.changed() == changed:
                     left = None if until is None else until - mono()
                     if left is not None and left <= 0:
                         raise _wait_timeout(pending)
@@ -382,7 +387,7 @@ class Queue:
         the next attempts until the job has settled. `on_idle` is called, some times a
         second, while nothing comes.
 
-        Raises: NotFound.
+        Raises: NotFound; StoreGone (the file was removed or replaced).
         """
         from spoolctl.engine.output import Follower
 

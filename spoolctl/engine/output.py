@@ -250,6 +250,7 @@ class Follower:
                 return self._store.attempt(self._job_id, after + 1)
             if job.state in SETTLED:
                 return None
+            self._store.check_file()
             self._sleep(FOLLOW_MAX_S)
 
     def _until_the_end(self, attempt: Attempt, sources: list[_Source]) -> Iterator[Piece]:
