@@ -17,6 +17,7 @@ from spoolctl.cli.contract import capabilities
 from spoolctl.cli.main import main
 from spoolctl.cli.render import Out
 from spoolctl.cli.schema import schemas
+from spoolctl.version import __version__
 from tests.helpers import clean_env
 
 Json = dict[str, Any]
@@ -112,6 +113,8 @@ def check(result: Result, *, mode: str | None = None) -> str:
     assert b"Traceback" not in result.stdout + result.stderr, result
     # The last resort: every fault has to be known by its name.
     assert b"unexpected " not in result.stderr, result
+    if asks_for_help(result):
+        mode = "text"
     mode = mode or mode_of(result.words)
     checks = {"envelope": check_envelope, "frames": check_frames, "raw": check_raw}
     checks.get(mode, check_text)(result)
@@ -124,6 +127,13 @@ def mode_of(words: Sequence[str]) -> str:
     if any(word == "--json" or word.startswith("--json=") for word in own):
         return "frames" if own[:1] == ["events"] and "--follow" in own else "envelope"
     return "raw" if own[:1] == ["output"] and "--raw" in own else "text"
+
+
+def asks_for_help(result: Result) -> bool:
+    """Whether help or the version was given: these are text in every mode."""
+    return result.status == 0 and result.stdout.startswith(
+        (b"usage: spoolctl ", f"spoolctl {__version__}\n".encode())
+    )
 
 
 def check_text(result: Result) -> None:
