@@ -75,7 +75,7 @@ class Connection:
     def read(self) -> Iterator[None]:
         """A read transaction: everything inside sees one snapshot."""
         try:
-            self._retry_locked(self._begin_reading)
+            self.insist(self._begin_reading)
             with self.ending():
                 yield
         except sqlite3.Error as error:
@@ -86,7 +86,7 @@ class Connection:
         # IMMEDIATE or EXCLUSIVE: one that reads first and writes later can fail at once,
         # whatever the wait.
         try:
-            self._retry_locked(lambda: self.execute(statement))
+            self.insist(lambda: self.execute(statement))
         except BaseException:  # Ctrl-C, just when the lock had been obtained
             self._roll_back()
             raise
@@ -102,10 +102,30 @@ class Connection:
             raise
 
     def ask(self, statement: str) -> Any:
-        """The single value of a pragma; waits as long as another program is in the way."""
-        found: list[Any] = []
-        self._retry_locked(lambda: found.append(self.execute(statement).fetchone()[0]))
-        return found[0]
+        """The first value that a pragma gives; waits while another program is in the way."""
+        answers: list[Any] = []
+        self.insist(lambda: answers.append(self.execute(statement).fetchone()))
+        return answers[0][0] if answers[0] else None
+
+    def insist(self, attempt: Callable[[], object]) -> None:
+        """Try again while the lock is taken, for up to `wait_s`.
+
+        SQLite's own wait is unfair, and sleeps up to 100 ms at a time.
+        """
+        give_up = None
+        while True:
+            try:
+                attempt()
+                return
+            except sqlite3.OperationalError as error:
+                if not is_locked(error):
+                    raise
+            now = time.monotonic()
+            if give_up is None:
+                give_up = now + self.wait_s
+            if now >= give_up:
+                raise self._busy() from None
+            time.sleep(0.001 + 0.004 * os.urandom(1)[0] / 255)
 
     def sync_fully(self) -> None:
         """From here on commits are synced to disk before they return."""
@@ -139,23 +159,6 @@ class Connection:
             except sqlite3.Error:
                 if self._db.in_transaction:
                     raise
-
-    def _retry_locked(self, begin: Callable[[], object]) -> None:
-        """Try again while the lock is taken. SQLite's own wait is unfair and up to 100 ms long."""
-        give_up = None
-        while True:
-            try:
-                begin()
-                return
-            except sqlite3.OperationalError as error:
-                if not is_locked(error):
-                    raise
-            now = time.monotonic()
-            if give_up is None:
-                give_up = now + self.wait_s
-            if now >= give_up:
-                raise self._busy() from None
-            time.sleep(0.001 + 0.004 * os.urandom(1)[0] / 255)
 
     # -- other --------------------------------------------------------------------------
 

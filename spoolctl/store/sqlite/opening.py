@@ -133,14 +133,8 @@ def migrate(connection: Connection, migrations: Sequence[Sequence[str]] = MIGRAT
     """
     execute = connection.execute
     connection.sync_fully()
-    # Takes effect only before the first page of a new file.
-    execute("PRAGMA auto_vacuum = INCREMENTAL")
     if connection.ask("PRAGMA application_id") != APPLICATION_ID:
-        # EXCLUSIVE: before there is a log, a commit could fail because somebody reads.
-        connection.begin("BEGIN EXCLUSIVE")
-        with connection.ending():
-            _require_ours(connection)
-            execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.insist(lambda: _write_first_page(connection))
     _use_log(connection)
     version = connection.ask("PRAGMA user_version")
     while version < len(migrations):
@@ -154,7 +148,20 @@ def migrate(connection: Connection, migrations: Sequence[Sequence[str]] = MIGRAT
                 version += 1
                 execute(f"PRAGMA user_version = {version}")
     # Into the file itself, where a probe sees it; if somebody is in the way, later.
-    execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    connection.ask("PRAGMA wal_checkpoint(PASSIVE)")
+
+
+def _write_first_page(connection: Connection) -> None:
+    """One page, with the two settings that it must have from the start; all or nothing.
+
+    Before there is a log, a commit fails while anybody reads: to be tried again.
+    """
+    connection.begin("BEGIN")
+    with connection.ending():
+        # Takes effect only before the first page is made, which a BEGIN IMMEDIATE would do.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        _require_ours(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
 def _require_ours(connection: Connection) -> None:

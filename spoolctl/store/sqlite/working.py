@@ -89,6 +89,7 @@ class Working(Healing, Promotion):
         lanes = want.lanes if want is not None else None
         if not outcomes:
             # An idle worker that looks around must not stand in the way of those who write.
+            self._c.check_file()
             with self._c.read():
                 idle, next_due_s = self._nothing_to_do(want, now)
             if idle:

@@ -1,0 +1,377 @@
+"""The SQLite file itself: how it is made, and what is refused and left as it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spoolctl.core.records import JobFilter
+from spoolctl.errors import NotFound, SpoolError, StoreGone, StoreUnusable
+from spoolctl.store import open_store
+from spoolctl.store.sqlite.probe import APPLICATION_ID, probe
+from spoolctl.store.sqlite.schema.migrations import SCHEMA_VERSION
+from spoolctl.store.sqlite.store import SqliteStore
+from tests.conformance.kit import Clock, Desk, job, success
+from tests.helpers import ROOT, clean_env
+
+
+def opened(path: Path, *, create: bool = True) -> SqliteStore:
+    store = open_store(str(path), create=create, wait_s=1.0)
+    assert isinstance(store, SqliteStore)
+    return store
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes | None]]:
+    """Every file with its inode and bytes."""
+    return {
+        str(path.relative_to(folder)): (
+            path.stat().st_ino,
+            path.read_bytes() if path.is_file() else None,
+        )
+        for path in folder.rglob("*")
+    }
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# -- a new file -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077, 0o777])
+def test_everything_new_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "new" / "folders" / "queue.db"
+    old = os.umask(umask)
+    try:
+        store = opened(path)
+        Desk(store, Clock()).add()
+    finally:
+        os.umask(old)
+    assert {mode_of(path.with_name(path.name + end)) for end in ("", "-wal", "-shm")} == {0o600}
+    assert mode_of(path.parent) == mode_of(path.parent.parent) == 0o700
+    store.close()
+    assert os.listdir(path.parent) == ["queue.db"]
+    assert mode_of(path) == 0o600
+
+
+def test_the_header_says_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    store = opened(path)
+    # Already in the file, not only in its log: a probe looks there.
+    seen = probe(str(path))
+    assert (seen.kind, seen.version) == ("queue", SCHEMA_VERSION)
+    store.close()
+    db = sqlite3.connect(path)
+
+    def ask(pragma: str) -> object:
+        return db.execute(f"PRAGMA {pragma}").fetchone()[0]
+
+    assert ask("application_id") == APPLICATION_ID
+    assert ask("user_version") == SCHEMA_VERSION
+    assert ask("journal_mode") == "wal"
+    assert ask("auto_vacuum") == 2
+    assert ask("integrity_check") == "ok"
+    db.close()
+
+
+def test_only_create_creates(tmp_path: Path) -> None:
+    path = tmp_path / "no" / "queue.db"
+    with pytest.raises(NotFound) as caught:
+        opened(path, create=False)
+    assert caught.value.where == str(path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_empty_file_is_a_new_queue(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    path.touch()
+    with pytest.raises(NotFound):
+        opened(path, create=False)
+    assert path.stat().st_size == 0
+    assert os.listdir(tmp_path) == ["queue.db"]
+    Desk(opened(path), Clock()).add()
+
+
+def test_two_spellings_are_one_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    first = opened(tmp_path / "real" / "queue.db")
+    monkeypatch.chdir(tmp_path)
+    second = open_store("link/../real/queue.db", create=False, wait_s=1.0)
+    third = open_store("link/queue.db", create=False, wait_s=1.0)
+    assert first.path == second.path == third.path == str(tmp_path / "real" / "queue.db")
+
+
+@pytest.mark.parametrize("name", ["a b", "q?mode=memory", "100%25#x", "päth", "-", "\n", b"\xff"])
+def test_any_name_will_do(tmp_path: Path, name: str | bytes) -> None:
+    folder = os.path.join(os.fsencode(tmp_path), name if isinstance(name, bytes) else name.encode())
+    path = os.fsdecode(os.path.join(folder, b"queue ?.db"))
+    store = open_store(path, create=True, wait_s=1.0)
+    Desk(store, Clock()).add()
+    store.close()
+    assert os.path.getsize(path) > 0
+    again = open_store(path, create=False, wait_s=1.0)
+    assert len(again.find(JobFilter(), limit=9)) == 1
+    again.close()
+
+
+def test_closing_twice_is_fine_and_using_it_then_is_an_error(tmp_path: Path) -> None:
+    store = opened(tmp_path / "queue.db")
+    store.close()
+    store.close()
+    with pytest.raises(SpoolError):
+        store.get(1)
+    with pytest.raises(SpoolError):
+        Desk(store, Clock())
+
+
+# -- what is not a queue ----------------------------------------------------------------
+
+
+def foreign(path: Path) -> None:
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE precious (x)")
+    db.commit()
+    db.close()
+
+
+def foreign_with_hot_log(path: Path) -> None:
+    """Left by a program that died: what it committed last is in the log alone."""
+    source = (
+        "import os, sqlite3, sys\n"
+        "db = sqlite3.connect(sys.argv[1])\n"
+        "db.execute('PRAGMA journal_mode = WAL')\n"
+        "db.execute('CREATE TABLE precious (x)')\n"
+        "db.commit()\n"
+        f"os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
+    )
+    subprocess.run([sys.executable, "-c", source, str(path)], check=False, timeout=60)
+    assert path.with_name(path.name + "-wal").stat().st_size > 0
+
+
+def foreign_with_log_and_no_index(path: Path) -> None:
+    foreign_with_hot_log(path)
+    path.with_name(path.name + "-shm").unlink()
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"not a database, " * 1000)
+
+
+def short_garbage(path: Path) -> None:
+    path.write_bytes(b"x")
+
+
+def truncated(path: Path) -> None:
+    store = opened(path)
+    Desk(store, Clock()).add()
+    store.close()
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def cut_inside_the_header(path: Path) -> None:
+    truncated(path)
+    os.truncate(path, 50)
+
+
+def newer(path: Path) -> None:
+    opened(path).close()
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    db.close()
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def below_a_file(path: Path) -> None:
+    path.parent.rmdir()
+    path.parent.write_text("a file")
+
+
+BAD = [
+    (foreign, "foreign"),
+    (foreign_with_hot_log, "foreign"),
+    (foreign_with_log_and_no_index, "foreign"),
+    (garbage, "foreign"),
+    (short_garbage, "foreign"),
+    (truncated, "damaged"),
+    (cut_inside_the_header, "foreign"),
+    (newer, "newer"),
+    (folder, "path"),
+    (fifo, "path"),
+    (below_a_file, "path"),
+]
+
+
+@pytest.mark.parametrize(("make", "kind"), BAD, ids=[make.__name__ for make, _ in BAD])
+@pytest.mark.parametrize("create", [True, False])
+def test_what_is_not_a_queue_is_refused_and_left_as_it_is(
+    tmp_path: Path, make: object, kind: str, create: bool
+) -> None:
+    path = tmp_path / "folder" / "queue.db"
+    path.parent.mkdir()
+    make(path)  # type: ignore[operator]
+    before = contents(tmp_path)
+    with pytest.raises(StoreUnusable) as caught:
+        opened(path, create=create)
+    assert caught.value.kind == kind
+    assert caught.value.path == str(path)
+    assert str(path) in str(caught.value)
+    assert contents(tmp_path) == before
+
+
+def test_bits_that_flipped_are_reported_and_nothing_is_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    store = opened(path)
+    store.add([job("x" * 500) for _ in range(500)], now=Clock().now())
+    store.close()
+    size = path.stat().st_size
+    with open(path, "r+b") as file:
+        for page in range(3, size // 4096, 2):
+            file.seek(page * 4096)
+            file.write(os.urandom(300))
+    store = opened(path, create=False)
+    with pytest.raises(StoreUnusable) as caught:
+        store.find(JobFilter(), limit=-1)
+    assert caught.value.kind == "damaged"
+    store.close()
+    assert path.stat().st_size == size
+
+
+def test_a_file_that_is_whole_only_with_its_log_is_opened(tmp_path: Path) -> None:
+    """As after a crash in the middle of a checkpoint: the header promises more pages than
+    there are, and the log has them."""
+    path = tmp_path / "queue.db"
+    source = (
+        "import os, sys\n"
+        "from spoolctl.store import open_store\n"
+        "from tests.conformance.kit import Clock, job\n"
+        "store = open_store(sys.argv[1], create=True, wait_s=1.0)\n"
+        "store.add([job('x' * 500) for _ in range(300)], now=Clock().now())\n"
+        f"os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", source, str(path)],
+        env=clean_env(),
+        cwd=ROOT,
+        check=False,
+        timeout=60,
+    )
+    log = path.with_name(path.name + "-wal")
+    saved = log.read_bytes()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    pages = path.stat().st_size // 4096
+    db.close()
+    os.truncate(path, (pages - 40) * 4096)
+    log.write_bytes(saved)
+    store = opened(path, create=False)
+    assert len(store.find(JobFilter(), limit=-1)) == 300
+    store.close()
+
+
+# -- read-only --------------------------------------------------------------------------
+
+READER = """
+import os, sys
+import spoolctl.store.sqlite.store
+from spoolctl.store import open_store
+from spoolctl.core.records import JobFilter
+from tests.conformance.kit import Clock, job
+os.setgid(65534)
+os.setuid(65534)
+store = open_store(sys.argv[1], create=sys.argv[2] == "create", wait_s=1.0)
+print([one.id for one in store.find(JobFilter(), limit=9)], store.changed() >= 0)
+try:
+    store.add([job()], now=Clock().now())
+except Exception as error:
+    print(type(error).__name__, getattr(error, "kind", ""))
+else:
+    print("written")
+store.close()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+@pytest.mark.parametrize("create", ["create", "look"])
+@pytest.mark.parametrize(
+    ("file_mode", "folder_mode"), [(0o444, 0o555), (0o444, 0o777), (0o666, 0o555)]
+)
+def test_what_cannot_be_written_can_be_read(
+    tmp_path: Path, file_mode: int, folder_mode: int, create: str
+) -> None:
+    home = tmp_path / "q"
+    path = home / "queue.db"
+    store = opened(path)
+    Desk(store, Clock()).add()
+    store.close()
+    path.chmod(file_mode)
+    home.chmod(folder_mode)
+    opener = [tmp_path, *tmp_path.parents]
+    if not all(mode_of(one) & 0o001 for one in opener):
+        for one in opener[:3]:
+            one.chmod(mode_of(one) | 0o055)
+    before = path.read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-c", READER, str(path), create],
+        cwd=ROOT,
+        env=clean_env(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["[1] True", "StoreUnusable read_only"], done.stderr
+    assert path.read_bytes() == before
+
+
+# -- gone or replaced -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced", "log removed", "log replaced", "folder"])
+def test_a_file_that_is_gone_or_replaced_is_noticed(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "folder" / "queue.db"
+    store = opened(path)
+    desk = Desk(store, Clock())
+    desk.add()
+    claimed = desk.claim_one()
+    store.check_file()
+    log = path.with_name(path.name + "-wal")
+    victim = log if "log" in what else path
+    if what == "folder":
+        path.parent.rename(tmp_path / "elsewhere")
+    else:
+        victim.rename(tmp_path / "aside")
+        if what == "replaced":
+            opened(path).close()
+        elif what == "log replaced":
+            log.write_bytes(b"")
+    now = desk.clock.now()
+    before = contents(tmp_path)
+    for use in (
+        store.check_file,
+        lambda: store.heartbeat(desk.me, now=now),
+        lambda: desk.report(success(claimed)),
+        lambda: desk.add(),
+        lambda: desk.claim(),
+        store.changed,
+    ):
+        with pytest.raises(StoreGone) as caught:
+            use()
+        assert caught.value.path == str(path)
+    assert contents(tmp_path) == before, "it must never be made again"
+    store.close()

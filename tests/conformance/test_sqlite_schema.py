@@ -1,0 +1,258 @@
+"""Layouts: creation by many at once, migration, an older program on a newer file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from spoolctl.core.records import JobFilter
+from spoolctl.errors import NotFound, StoreUnusable
+from spoolctl.store import open_store
+from spoolctl.store.sqlite import opening
+from spoolctl.store.sqlite.schema.migrations import MIGRATIONS, SCHEMA_VERSION
+from spoolctl.store.sqlite.store import SqliteStore
+from tests.conformance.killing import die_at_every_statement
+from tests.conformance.kit import Clock, Desk, job, success
+from tests.helpers import ROOT, clean_env
+
+DATA = Path(__file__).parent / "data"
+NEXT = (
+    *MIGRATIONS,
+    (
+        "ALTER TABLE jobs ADD COLUMN colour TEXT",
+        "CREATE TABLE colours (name TEXT PRIMARY KEY)",
+        "INSERT INTO colours SELECT DISTINCT queue FROM jobs",
+        "CREATE INDEX jobs_by_colour ON jobs (colour)",
+    ),
+)
+"""The layouts that a coming version knows."""
+
+
+def opened(path: Path) -> SqliteStore:
+    store = open_store(str(path), create=True, wait_s=2.0)
+    assert isinstance(store, SqliteStore)
+    return store
+
+
+def migrate(path: Path, migrations: Sequence[Sequence[str]] = NEXT) -> None:
+    """What a coming version does when it opens the file."""
+    connection = opening._connect(str(path), "mode=rw")
+    connection.wait_s = 2.0
+    opening.migrate(connection, migrations)
+    connection.close()
+
+
+def layout(path: Path) -> tuple[int, list[str]]:
+    """The layout's number, and the names of all that it holds."""
+    db = sqlite3.connect(path)
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    names = [row[0] for row in db.execute("SELECT name FROM sqlite_master ORDER BY name")]
+    assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    db.close()
+    return version, names
+
+
+def test_a_migration_keeps_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    desk = Desk(opened(path), Clock())
+    desk.add(queue="a")
+    desk.store.close()
+    migrate(path)
+    version, names = layout(path)
+    assert version == SCHEMA_VERSION + 1
+    assert {"colours", "jobs_by_colour"} <= set(names)
+    db = sqlite3.connect(path)
+    assert db.execute("SELECT queue, colour FROM jobs").fetchall() == [("a", None)]
+    assert db.execute("SELECT name FROM colours").fetchall() == [("a",)]
+    db.close()
+    migrate(path)
+    assert layout(path) == (version, names)
+
+
+def test_a_running_program_stops_when_a_newer_one_migrates_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    desk = Desk(opened(path), Clock())
+    desk.add()
+    desk.add()
+    claimed = desk.claim_one()
+    migrate(path)
+    now = desk.clock.now()
+    for use in (
+        lambda: desk.report(success(claimed)),
+        lambda: desk.claim(),
+        lambda: desk.add(),
+        lambda: desk.cancel(2),
+        lambda: desk.store.heartbeat(desk.me, now=now),
+        lambda: desk.store.find(JobFilter(), limit=9),
+        lambda: desk.store.heal(now=now),
+    ):
+        with pytest.raises(StoreUnusable) as caught:
+            use()
+        assert caught.value.kind == "newer"
+    db = sqlite3.connect(path, timeout=0)
+    db.execute("BEGIN IMMEDIATE")  # it holds no lock
+    assert db.execute("SELECT state FROM jobs ORDER BY id").fetchall() == [
+        ("running",),
+        ("queued",),
+    ]
+    db.close()
+    desk.store.close()
+    with pytest.raises(StoreUnusable):
+        opened(path)
+
+
+def test_creation_killed_at_any_statement_is_completed_by_the_next(tmp_path: Path) -> None:
+    def create(folder: Path) -> None:
+        opened(folder / "queue.db").close()
+
+    def check(folder: Path, *, finished: bool) -> None:
+        path = folder / "queue.db"
+        try:
+            store = open_store(str(path), create=False, wait_s=1.0)
+        except NotFound:
+            assert not finished
+        else:
+            assert store.find(JobFilter(), limit=1) == []
+            store.close()
+        desk = Desk(opened(path), Clock())
+        assert desk.add() == 1
+        desk.store.close()
+        assert layout(path)[0] == SCHEMA_VERSION
+
+    points = die_at_every_statement(tmp_path, None, create, check)
+    assert points > len(MIGRATIONS[0])
+
+
+def test_a_migration_killed_at_any_statement_leaves_old_or_new(tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    desk = Desk(opened(start / "queue.db"), Clock())
+    desk.add(queue="a")
+    desk.store.close()
+    old = layout(start / "queue.db")
+    shutil.copytree(start, tmp_path / "new")
+    migrate(tmp_path / "new" / "queue.db")
+    new = layout(tmp_path / "new" / "queue.db")
+
+    def check(folder: Path, *, finished: bool) -> None:
+        found = layout(folder / "queue.db")
+        assert found == new if finished else found in (old, new)
+        migrate(folder / "queue.db")
+        assert layout(folder / "queue.db") == new
+
+    points = die_at_every_statement(
+        tmp_path, start, lambda folder: migrate(folder / "queue.db"), check
+    )
+    assert points > len(NEXT[-1])
+
+
+CREATOR = """
+import sys
+from spoolctl.store import open_store
+from tests.conformance.kit import Clock, job
+sys.stdin.readline()
+store = open_store(sys.argv[1], create=True, wait_s=float(sys.argv[2]))
+while True:
+    try:
+        print(store.add([job(sys.argv[2])], now=Clock().now())[0].job.id, flush=True)
+        break
+    except Exception as error:
+        if type(error).__name__ != "StoreBusy":
+            raise
+store.close()
+"""
+
+
+def test_creators_that_race_all_get_their_queue(tmp_path: Path) -> None:
+    for round_ in range(3):
+        path = tmp_path / str(round_) / "new" / "queue.db"
+        racers = [
+            subprocess.Popen(
+                [sys.executable, "-c", CREATOR, str(path), wait_s],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+                env=clean_env(),
+            )
+            for wait_s in ("0", "5", "0", "5", "0", "5")
+        ]
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write("go\n")
+            racer.stdin.flush()
+        answers = [racer.communicate(timeout=60)[0] for racer in racers]
+        assert sorted(int(answer) for answer in answers) == [1, 2, 3, 4, 5, 6]
+        assert os.listdir(path.parent) == ["queue.db"]
+
+
+RELEASED = sorted(DATA.glob("layout-*.db"))
+
+
+@pytest.mark.parametrize("released", RELEASED, ids=[path.stem for path in RELEASED])
+def test_files_of_every_released_layout_open(tmp_path: Path, released: Path) -> None:
+    path = tmp_path / "queue.db"
+    shutil.copy(released, path)
+    store = opened(path)
+    clock = Clock()
+    jobs = {one.note: one for one in store.find(JobFilter(), limit=-1)}
+    assert {one.state.value for one in jobs.values()} == {
+        "queued",
+        "running",
+        "done",
+        "failed",
+        "dead",
+        "canceled",
+    }
+    assert jobs["done"].tags == (("kind", "example"),)
+    attempt = store.attempt(jobs["done"].id, None)
+    assert attempt is not None
+    assert store.stream(attempt.id, "stdout") == b"hello\n"
+    assert store.heal(now=clock.now()) == []
+    desk = Desk(store, clock)
+    desk.add("new")
+    clock.advance(1e6)
+    assert {one.job_id for one in desk.claim(99)} >= {jobs["scheduled"].id, jobs["waiting"].id}
+    store.close()
+
+
+def test_there_is_a_file_of_every_released_layout() -> None:
+    assert [path.name for path in RELEASED] == [
+        f"layout-{number}.db" for number in range(1, SCHEMA_VERSION + 1)
+    ]
+
+
+def test_only_what_old_sqlite_knows_is_used() -> None:
+    for statements in MIGRATIONS:
+        for statement in statements:
+            words = statement.upper().replace(",", " ").split()
+            assert "STRICT" not in words
+            assert "RETURNING" not in words
+            assert "REPLACE" not in words
+            assert not {"DROP", "COLUMN"} <= set(words)
+
+
+def test_types_are_enforced(tmp_path: Path) -> None:
+    store = opened(tmp_path / "queue.db")
+    store.add([job()], now=Clock().now())
+    db = sqlite3.connect(store.path)
+    for column, value in {
+        "state": "'lost'",
+        "priority": "'high'",
+        "run_at": "'soon'",
+        "argv": "NULL",
+        "ready": "2",
+        "due": "1.5",
+        "attempts": "-1",
+        "timeout_s": "x'00'",
+    }.items():
+        with pytest.raises(sqlite3.IntegrityError):
+            db.execute(f"UPDATE jobs SET {column} = {value}")
+    db.close()
+    store.close()
