@@ -1,0 +1,230 @@
+"""Where the queue is: flag, variable, config file, default; looked for upwards."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from spoolctl import config
+from spoolctl.config import ConfigBroken, Location, find_config, locate, read_config
+from spoolctl.errors import InvalidInput
+from tests.cli.conftest import Call
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder with a project in it, in which we are."""
+    home = tmp_path.resolve() / "home"
+    (home / "project" / "deep").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("SPOOLCTL_DB", raising=False)
+    monkeypatch.chdir(home / "project" / "deep")
+    return home
+
+
+def write(folder: Path, content: object) -> Path:
+    (folder / ".spoolctl").mkdir(exist_ok=True)
+    path = folder / ".spoolctl" / "config.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_the_default_is_here(home: Path) -> None:
+    here = home / "project" / "deep" / ".spoolctl"
+    assert locate() == Location(
+        path=str(here / "queue.db"),
+        source="default",
+        config_path=str(here / "config.json"),
+        config_exists=False,
+        config_valid=True,
+        ignored_keys=(),
+        remarks=(),
+    )
+    assert not here.exists()
+
+
+@pytest.mark.parametrize("where", ["", "project", "project/deep"])
+def test_the_folder_is_looked_for_upwards(home: Path, where: str) -> None:
+    (home / where / ".spoolctl").mkdir()
+    assert locate().path == str(home / where / ".spoolctl" / "queue.db")
+    assert locate().source == "default"
+
+
+def test_the_nearest_folder_wins(home: Path) -> None:
+    for folder in (home, home / "project"):
+        (folder / ".spoolctl").mkdir()
+    assert find_config() == str(home / "project" / ".spoolctl" / "config.json")
+
+
+def test_the_search_ends_at_home(home: Path) -> None:
+    (home.parent / ".spoolctl").mkdir()
+    assert locate().path == str(home / "project" / "deep" / ".spoolctl" / "queue.db")
+
+
+def test_a_file_of_that_name_does_not_count(home: Path) -> None:
+    (home / ".spoolctl").mkdir()
+    (home / "project" / ".spoolctl").write_text("")
+    assert locate().path == str(home / ".spoolctl" / "queue.db")
+
+
+class Stat(NamedTuple):
+    """As much of a stat result as is looked at."""
+
+    st_mode: int
+    st_uid: int
+    st_dev: int
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, **changes: int) -> None:
+    """Let a folder look as if it belonged to somebody else, or lay on another disk."""
+    real = os.stat
+
+    def stat(path: str, **kwargs: bool) -> Stat:
+        found = real(path, **kwargs)
+        fields = {"st_uid": found.st_uid, "st_dev": found.st_dev}
+        if os.fspath(path) == str(folder):
+            fields.update(changes)
+        return Stat(found.st_mode, **fields)
+
+    monkeypatch.setattr(config.os, "stat", stat)  # type: ignore[attr-defined]
+
+
+def test_a_folder_of_somebody_else_does_not_count(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (home, home / "project"):
+        write(folder, {"db_path": "/elsewhere.db"})
+    pretend(monkeypatch, home / "project" / ".spoolctl", st_uid=12345)
+    assert find_config() == str(home / ".spoolctl" / "config.json")
+
+
+def test_the_default_is_never_in_somebody_elses_folder(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = home / "project" / "deep" / ".spoolctl"
+    foreign.mkdir()
+    pretend(monkeypatch, foreign, st_uid=12345)
+    with pytest.raises(InvalidInput, match="not a folder of yours"):
+        locate()
+    assert locate("x.db").source == "flag"
+
+
+def test_the_search_ends_at_a_file_system_boundary(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / ".spoolctl").mkdir()
+    pretend(monkeypatch, home, st_dev=-1)
+    assert locate().path == str(home / "project" / "deep" / ".spoolctl" / "queue.db")
+
+
+def test_precedence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(home / "project", {"version": 1, "db_path": "sub/c.db", "z": 1, "a": 2})
+    found = locate()
+    assert (found.path, found.source) == (
+        str(home / "project" / ".spoolctl" / "sub" / "c.db"),
+        "project_config",
+    )
+    assert (found.config_exists, found.ignored_keys) == (True, ("a", "z"))
+    monkeypatch.setenv("SPOOLCTL_DB", "e.db")
+    assert locate()[:2] == (str(home / "project" / "deep" / "e.db"), "environment")
+    assert locate("../f.db")[:2] == (str(home / "project" / "f.db"), "flag")
+
+
+def test_an_absolute_path_in_the_config(home: Path) -> None:
+    write(home, {"db_path": str(home / "x.db")})
+    assert locate().path == str(home / "x.db")
+
+
+def test_two_spellings_are_one_queue(home: Path) -> None:
+    os.symlink(home / "project", home / "link")
+    assert locate(str(home / "link" / "q.db")).path == str(home / "project" / "q.db")
+    os.symlink(home / "real.db", home / "alias.db")
+    assert locate(str(home / "alias.db")).path == str(home / "real.db")
+
+
+@pytest.mark.parametrize("value", ["", "x" * 4097, "a\0b", "\udcff"])
+def test_bad_paths(home: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    with pytest.raises(InvalidInput):
+        locate(value)
+    if "\0" not in value:
+        monkeypatch.setenv("SPOOLCTL_DB", value)
+        with pytest.raises(InvalidInput, match="SPOOLCTL_DB"):
+            locate()
+        assert locate("ok.db").source == "flag"
+
+
+BROKEN = [
+    "",
+    "{",
+    "[]",
+    "null",
+    '"x"',
+    '{"version": true}',
+    '{"version": "1"}',
+    '{"version": 2}',
+    '{"version": 1.0}',
+    '{"version": null}',
+    '{"db_path": ""}',
+    '{"db_path": 5}',
+    '{"db_path": null}',
+    '{"db_path": "a\\u0000b"}',
+    '{"db_path": "\\ud800"}',
+    json.dumps({"db_path": "x" * 4097}),
+    "[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", BROKEN)
+def test_a_broken_file_is_told(home: Path, content: str) -> None:
+    path = write(home, content)
+    with pytest.raises(ConfigBroken) as caught:
+        locate()
+    assert caught.value.path == str(path)
+    # Where it is not needed to find the queue it is no obstacle.
+    found = locate("x.db")
+    assert (found.source, found.config_valid) == ("flag", False)
+    assert str(path) in found.remarks[0]
+
+
+def test_bytes_folders_and_pipes_are_no_config(home: Path) -> None:
+    path = write(home, "")
+    path.write_bytes(b'{"db_path": "\xff"}')
+    with pytest.raises(ConfigBroken, match="UTF-8"):
+        read_config(str(path))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ConfigBroken, match="not a regular file"):
+        read_config(str(path))
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ConfigBroken):
+        read_config(str(path))
+    path.rmdir()
+    path.write_bytes(b" " * (1 << 21))
+    with pytest.raises(ConfigBroken, match="larger"):
+        read_config(str(path))
+
+
+def test_a_file_that_is_not_there_is_no_fault(home: Path) -> None:
+    assert read_config(str(home / "no" / "config.json")) is None
+    assert read_config(__file__ + "/config.json") is None
+
+
+def test_verbs_use_it(call: Call) -> None:
+    os.mkdir(".spoolctl")
+    Path(".spoolctl/config.json").write_text('{"db_path": "mine.db"}')
+    assert call("add", "true").status == 0
+    assert os.path.exists(".spoolctl/mine.db")
+    os.makedirs("a/b")
+    os.chdir("a/b")
+    assert call("status", "--json").data["counts"]["queued"] == 1
+    Path("../../.spoolctl/config.json").write_text("{")
+    broken = call("status", "--json")
+    assert (broken.status, broken.error["code"]) == (1, "INVALID_INPUT")
+    named = call("status", "--json", "--db", "../../.spoolctl/mine.db")
+    assert named.warnings == ["CONFIG_IGNORED"]
+    assert named.data["counts"]["queued"] == 1

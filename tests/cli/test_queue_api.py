@@ -1,0 +1,265 @@
+"""`from spoolctl import Queue`: the public API, and that the verbs use nothing else."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spoolctl
+from spoolctl import Queue
+from spoolctl.core.limits import LIMITS
+from spoolctl.core.retry import RetryPolicy
+from spoolctl.core.states import State
+from spoolctl.errors import (
+    IllegalTransition,
+    InvalidInput,
+    KeyConflict,
+    NotFound,
+    SafetyBlock,
+    SpoolError,
+    WaitTimeout,
+)
+from tests.helpers import spoolctl as run
+
+CLI = Path(spoolctl.__file__).parent / "cli"
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+    monkeypatch.chdir(tmp_path)
+    with Queue("queue.db") as opened:
+        yield opened
+
+
+def drain(queue: Queue) -> None:
+    run("work", "--drain", "--db", queue.path)
+
+
+def test_a_job_from_start_to_end(queue: Queue) -> None:
+    job = queue.add(["sh", "-c", "echo hi; echo $A >&2"], env={"A": "1"}, tags={"t": "x"})
+    assert (job.id, job.state, job.ready) == (1, State.QUEUED, True)
+    assert job.cwd == os.getcwd()
+    drain(queue)
+    assert queue.wait([1], timeout_s=10)[1].state is State.DONE
+    assert queue.get(1).last_exit_code == 0
+    assert queue.output(1) == b"hi\n"
+    assert queue.output(1, stream="stderr") == b"1\n"
+    assert [row.event.value for row in queue.events().events] == ["added", "claimed", "succeeded"]
+    assert queue.detail(1).env == (("A", "1"),)
+    assert queue.counts().states[State.DONE] == 1
+
+
+def test_many_at_once(queue: Queue) -> None:
+    jobs = queue.add_many(
+        [["true"], {"argv": ["false"], "queue": "b", "priority": 2}, ("echo", "x")],
+        tags={"batch": "7"},
+        priority=1,
+    )
+    assert [job.id for job in jobs] == [1, 2, 3]
+    assert [(job.queue, job.priority) for job in jobs] == [
+        ("default", 1),
+        ("b", 2),
+        ("default", 1),
+    ]
+    assert {job.tags for job in jobs} == {(("batch", "7"),)}
+    assert [job.id for job in queue.jobs(queue="b")] == [2]
+    assert [job.id for job in queue.jobs(tags={"batch": None}, limit=None)] == [3, 2, 1]
+    assert [job.id for job in queue.jobs(states=["queued"], before_id=3, limit=1)] == [2]
+
+
+def test_all_or_nothing(queue: Queue) -> None:
+    with pytest.raises(InvalidInput):
+        queue.add_many([["true"], []])
+    queue.add(["true"], key="k")
+    with pytest.raises(KeyConflict):
+        queue.add_many([["true"], {"argv": ["false"], "key": "k"}])
+    assert queue.counts().states[State.QUEUED] == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "options", "said"),
+    [
+        ([], {}, "at least one word"),
+        ([""], {}, "first word"),
+        ("true", {}, "list of words"),
+        (["a\0b"], {}, "NUL"),
+        (["\udcff"], {}, "UTF-8"),
+        ([b"true"], {}, "text"),
+        (["true"], {"queue": "a b"}, "queue"),
+        (["true"], {"priority": 2**31}, "priority"),
+        (["true"], {"priority": True}, "priority"),
+        (["true"], {"priority": 1.0}, "priority"),
+        (["true"], {"timeout_s": 0}, "timeout_s"),
+        (["true"], {"max_retries": -1}, "max_retries"),
+        (["true"], {"max_crashes": 2**63}, "max_crashes"),
+        (["true"], {"delay_s": -1}, "delay_s"),
+        (["true"], {"delay_s": float("nan")}, "delay_s"),
+        (["true"], {"delay_s": float("inf")}, "delay_s"),
+        (["true"], {"run_at": 1e12}, "run_at"),
+        (["true"], {"delay_s": 1, "run_at": 1}, "not both"),
+        (["true"], {"cwd": ""}, "cwd"),
+        (["true"], {"cwd": "a\0"}, "cwd"),
+        (["true"], {"env": {"": "x"}}, "env"),
+        (["true"], {"env": {"A=B": "x"}}, "env"),
+        (["true"], {"env": {"A": "x" * 4097}}, "env"),
+        (["true"], {"env": {"A": 1}}, "env"),
+        (["true"], {"key": " "}, "key"),
+        (["true"], {"key": "a\nb"}, "key"),
+        (["true"], {"tags": {"a b": "x"}}, "tags"),
+        (["true"], {"tags": [("a", "1"), ("a", "2")]}, "twice"),
+        (["true"], {"tags": {str(n): "" for n in range(17)}}, "at most 16"),
+        (["true"], {"note": "x" * 10001}, "note"),
+        (["true"], {"stdin": "text"}, "stdin"),
+        (["true"], {"stdin": b"x" * (LIMITS["stdin_bytes"].maximum + 1)}, "stdin"),
+        (["true"], {"policy": RetryPolicy(jitter=2)}, "jitter"),
+        (["true"], {"policy": RetryPolicy(backoff="odd")}, "backoff"),
+        (["true"], {"policy": RetryPolicy(delays_s=(-1.0,))}, "retry delay"),
+        (["true"], {"policy": RetryPolicy(final_exits=((0, 300),))}, "final_exits"),
+    ],
+)
+def test_the_limits_hold_here_too(
+    queue: Queue, argv: Any, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        queue.add(argv, **options)
+    assert queue.first_job_id() is None
+
+
+def test_the_extremes_are_accepted(queue: Queue) -> None:
+    job = queue.add(
+        ["x" * 100_000, "\n\t'\"", "", "ü"],
+        queue="a" * 64,
+        priority=-(2**31),
+        timeout_s=2**63 - 1,
+        max_retries=2**63 - 1,
+        max_crashes=None,
+        run_at=31_536_000_000,
+        key="k" * 256,
+        note="n\0\n" * 3000,
+        env={"A" * 128: "v" * 4096},
+        tags={f"{n}": "v" * 1024 for n in range(16)},
+    )
+    again = queue.get(job.id)
+    assert again == job
+    assert (again.argv[1:], again.max_retries) == (("\n\t'\"", "", "ü"), 2**63 - 1)
+    assert again.note == "n\0\n" * 3000
+
+
+def test_errors_say_what_they_mean(queue: Queue) -> None:
+    for call in (queue.get, queue.detail, queue.cancel, queue.retry, queue.output):
+        with pytest.raises(NotFound) as caught:
+            call(9)
+        assert isinstance(caught.value, LookupError)
+    with pytest.raises(NotFound) as missing:
+        queue.wait([9, 8])
+    assert missing.value.job_ids == (9, 8)
+    job = queue.add(["true"])
+    with pytest.raises(WaitTimeout) as late:
+        queue.wait([job.id], timeout_s=0.01)
+    assert late.value.pending == (1,)
+    assert isinstance(late.value, TimeoutError)
+    with pytest.raises(IllegalTransition):
+        queue.retry(job.id)
+    with pytest.raises(InvalidInput):
+        queue.jobs(states=["nonesuch"])
+    with pytest.raises(InvalidInput):
+        queue.output(job.id, stream="stdin") or queue.reader(queue.attempt(1), "x")  # type: ignore[arg-type]
+    assert issubclass(SafetyBlock, SpoolError)
+
+
+def test_no_queue_is_made_unless_asked(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        Queue(tmp_path / "q.db", create=False)
+    assert not (tmp_path / "q.db").exists()
+
+
+def test_a_path_is_found_like_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPOOLCTL_DB", str(tmp_path / "named.db"))
+    with Queue() as queue:
+        assert queue.path == str((tmp_path / "named.db").resolve())
+
+
+def test_wait_of_nothing_returns(queue: Queue) -> None:
+    assert queue.wait([]) == {}
+
+
+def test_wait_wakes_at_once(queue: Queue) -> None:
+    job = queue.add(["true"])
+
+    def cancel() -> None:
+        with Queue(queue.path) as other:
+            other.cancel(job.id)
+
+    timer = threading.Timer(0.2, cancel)
+    timer.start()
+    assert queue.wait([job.id], poll_s=600, timeout_s=20)[job.id].state is State.CANCELED
+    timer.join()
+
+
+def test_wait_polls_where_no_doorbell_can_hang(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def impossible(*_: object, **__: object) -> None:
+        raise PermissionError(13, "read-only")
+
+    monkeypatch.setattr("os.mkfifo", impossible)
+    job = queue.add(["true"])
+
+    def cancel() -> None:
+        with Queue(queue.path) as other:
+            other.cancel(job.id)
+
+    timer = threading.Timer(0.2, cancel)
+    timer.start()
+    assert queue.wait([job.id], timeout_s=20)[job.id].state is State.CANCELED
+    timer.join()
+
+
+def test_following_from_python(queue: Queue) -> None:
+    queue.add(["sh", "-c", "echo a; echo b >&2"])
+    drain(queue)
+    pieces = list(queue.follow(1))
+    assert {(piece.attempt_no, piece.stream, piece.data) for piece in pieces} == {
+        (1, "stdout", b"a\n"),
+        (1, "stderr", b"b\n"),
+    }
+
+
+def test_the_api_is_documented_and_typed() -> None:
+    for name, member in inspect.getmembers(Queue):
+        if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
+            continue
+        assert inspect.getdoc(member), name
+        function = member.fget if isinstance(member, property) else member
+        assert function is not None
+        hints = function.__annotations__
+        assert "return" in hints, name
+        assert set(inspect.signature(function).parameters) - {"self"} <= set(hints), name
+
+
+LOOKS_AT_FILES = {"doctor.py": "spoolctl.store.examination"}
+"""`doctor` looks at files that may be no queue, and which it must not open as one."""
+
+
+@pytest.mark.parametrize("path", sorted(CLI.glob("*.py")), ids=lambda path: path.name)
+def test_no_verb_reaches_around_the_queue(path: Path) -> None:
+    """The command line knows `Queue` and what it returns, never a store."""
+    excepted = LOOKS_AT_FILES.get(path.name, "nothing")
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        wrong = [name for name in names if name.startswith("spoolctl.store")]
+        assert not [name for name in wrong if not name.startswith(excepted)], path.name
+        assert not (isinstance(node, ast.Attribute) and node.attr == "_store"), path.name
