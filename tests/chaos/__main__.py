@@ -23,7 +23,10 @@ def main() -> int:
     args = _arguments()
     seed = args.seed if args.seed is not None else random.SystemRandom().getrandbits(32)
     folder = Path(tempfile.mkdtemp(prefix="chaos."))
-    print(f"seed {seed}, {args.workers} workers, {args.jobs} jobs in the queue, in {folder}")
+    print(
+        f"seed {seed}, {args.workers} workers, {args.jobs} jobs in the queue, in {folder}",
+        flush=True,
+    )
     try:
         disk = SmallDisk(folder / "disk")
     except OSError as error:

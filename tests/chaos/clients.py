@@ -36,7 +36,8 @@ class Client:
     @classmethod
     def add(cls, run: Run, command: Sequence[str], lane: str) -> Client:
         """`spoolctl add`."""
-        return cls(run, "add", ["--queue", lane, "--timeout", "5", "--", *command], None)
+        flags = ["--queue", lane, "--timeout", "5", "--max-retries", "1"]
+        return cls(run, "add", [*flags, "--", *command], None)
 
     @classmethod
     def change(cls, run: Run, verb: str, job_id: int) -> Client:

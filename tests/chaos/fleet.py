@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos import history
-from tests.chaos.launch import step_clock
+from tests.chaos.clocks import step_clock
 from tests.chaos.ledger import boot_time
 from tests.helpers import ROOT, clean_env
 
@@ -23,6 +23,10 @@ TIMES: dict[str, Any] = {
     "grace_s": 0.3,
     "poll_interval_s": 0.5,
 }
+
+
+NO_START = ("No space left", "disk is full", "locked")
+"""What a worker may say that cannot even start."""
 
 
 class Member:
@@ -37,6 +41,7 @@ class Member:
         self.guarded = True
         self.killed = False
         self.stopped = False
+        self.harmed = False
         self.terms = 0
 
     @property
@@ -119,7 +124,8 @@ class Fleet:
     def kill(self, member: Member, *, guardian: bool = False, group: bool = False) -> None:
         """SIGKILL a worker: alone, with its guardian, or with its whole process group."""
         watcher = self.guardian_of(member)
-        member.guarded = watcher is not None and not guardian and state_of(watcher) in "SR"
+        healthy = watcher is not None and state_of(watcher) in "SR"
+        member.guarded = not guardian and (healthy or not member.harmed)
         if guardian and watcher is not None:
             for pid in (member.pid, watcher):  # neither must see the other's end
                 send(pid, signal.SIGSTOP)
@@ -134,6 +140,14 @@ class Fleet:
             os.killpg(member.pid, signal.SIGKILL)
         else:
             member.process.kill()
+
+    def harm_guardian(self, member: Member, number: signal.Signals) -> int | None:
+        """Kill or freeze a worker's guardian; its pid, if there was one."""
+        watcher = self.guardian_of(member)
+        if watcher is not None:
+            member.harmed = True
+            send(watcher, number)
+        return watcher
 
     def terminate(self, member: Member) -> None:
         """Ask a worker to stop; the second time means: at once."""
@@ -163,6 +177,8 @@ class Fleet:
         for member in ended:
             self.alive.remove(member)
             member.dead = boot_time()
+            if member.process.returncode == -signal.SIGKILL and member.doomed is None:
+                member.doomed, member.killed = 0.0, True  # by a mishap of its own
             self._judge(member)
         return ended
 
@@ -175,7 +191,7 @@ class Fleet:
         elif code not in (0, 4) and not (code == -signal.SIGTERM and member.terms):
             # (By the signal itself if it came before the interpreter was up.)
             self.faults.append(f"worker {member.name} exited with {code}: {log[-1000:]}")
-        elif code == 4 and "disk is full" not in log and "busy" not in log and "locked" not in log:
+        elif code == 4 and not any(words in log for words in NO_START):
             self.faults.append(f"worker {member.name} could not work: {log[-1000:]}")
 
     def end_all(self) -> None:

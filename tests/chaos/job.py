@@ -5,11 +5,14 @@
 `life` seconds of the main process, `exit` its exit code while the attempt's number is below
 `until` (0 afterwards), `out` and `err` bytes that it writes; `term=ignore`; `child` a list of
 children to start, each with `child_life` seconds and `child_term`; `err_by=child` lets the
-first child write stderr; `pause` seconds between beats.
+first child write stderr; `pause` seconds between beats. `later`: attempts after the first do
+nothing but live so long and succeed.
 
 Children, by how they hide: `plain` forks, `group` has its own process group, `setsid` its own
 session, `double` is a daemon (two forks, new session), `bare` such a daemon without any open
-file, `clean` one with an empty environment, `stop` stops itself, `storm` forks again and again.
+file, `clean` one with an empty environment. `mute` has neither files nor environment but stays
+in the session, `hidden` is the same in a session of its own. `stop` stops itself, `storm` forks
+again and again.
 
 Every process of an attempt shares one lock per job, inherited from the main one. A main
 process that finds it taken has seen a second copy.
@@ -30,6 +33,9 @@ import ledger  # type: ignore[import-not-found]  # beside this file, not in a pa
 
 CHUNK = 8192
 DAEMONS = ("double", "bare", "clean")
+LEADERS = ("setsid", "hidden", *DAEMONS)
+FILELESS = ("bare", "mute", "hidden")
+NAMELESS = ("clean", "mute", "hidden")
 
 
 class Process:
@@ -76,6 +82,8 @@ def main() -> None:
     me = Process(folder, "main", who)
     me.note("start", os.getppid())
     take_lock(me)
+    if "later" in want and me.number > 1:
+        want = {"life": want["later"]}
     if want.get("term") == "ignore":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     children = [name for name in want.get("child", "").split(",") if name]
@@ -135,16 +143,16 @@ def start_child(me: Process, name: str, want: dict[str, str], *, writes: bool) -
         return
     if name == "group":
         os.setpgid(0, 0)
-    elif name == "setsid" or name in DAEMONS:
+    elif name in LEADERS:
         os.setsid()
     if name in DAEMONS and os.fork():
         os._exit(0)
-    if name == "clean":
+    if name in FILELESS:
+        os.closerange(0, 256)
+    if name in NAMELESS:
         words = [f"as={name}", f"who={','.join(me.who)}"]
         words += [f"{key}={want[key]}" for key in ("child_life", "child_term") if key in want]
         os.execve(sys.executable, [*python(), __file__, me.folder, *words], {})
-    if name == "bare":
-        os.closerange(0, 256)
     run_child(Process(me.folder, name, me.who), want, writes=writes)
 
 

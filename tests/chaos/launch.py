@@ -9,43 +9,14 @@ the wall clock; it may be changed at any time) and `without` (names from `ablati
 from __future__ import annotations
 
 import json
-import mmap
-import struct
 import sys
-from pathlib import Path
 
-from spoolctl.core.records import Instant
-from spoolctl.engine.clock import SystemClock
 from spoolctl.engine.log import LineLog
 from spoolctl.engine.options import WorkOptions
 from spoolctl.engine.worker import Worker
 from spoolctl.errors import SpoolError
 from spoolctl.store import open_store
-
-OFFSET = struct.Struct("d")
-
-
-class SteppedClock(SystemClock):
-    """The machine's clocks, the wall clock off by what a file says at the moment."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        with open(path, "rb") as file:
-            self._offset = mmap.mmap(file.fileno(), OFFSET.size, prot=mmap.PROT_READ)
-
-    def now(self) -> Instant:
-        """One reading of all clocks."""
-        true = super().now()
-        (offset,) = OFFSET.unpack(self._offset[:])
-        return true._replace(at=true.at + offset)
-
-
-def step_clock(path: Path, offset_s: float) -> None:
-    """Set (or make) a clock's file; workers that use it see the step at once."""
-    if not path.exists():
-        path.write_bytes(OFFSET.pack(offset_s))
-    with open(path, "r+b") as file:
-        file.write(OFFSET.pack(offset_s))
+from tests.chaos.clocks import SteppedClock
 
 
 def main() -> int:

@@ -14,7 +14,14 @@ from typing import Any
 from spoolctl import Queue
 from spoolctl.core.retry import RetryPolicy
 from spoolctl.core.states import State
-from spoolctl.errors import IllegalTransition, KeyConflict, NotFound, StoreBusy, StoreFull
+from spoolctl.errors import (
+    IllegalTransition,
+    KeyConflict,
+    NotFound,
+    SafetyBlock,
+    StoreBusy,
+    StoreFull,
+)
 from tests.chaos import gather, ledger
 from tests.chaos.fleet import Fleet
 from tests.chaos.history import Act, Entry, History
@@ -22,7 +29,7 @@ from tests.chaos.history import Act, Entry, History
 JOB = str(Path(__file__).with_name("job.py"))
 PYTHON = (sys.executable, "-I", "-S", "-B")
 QUICK = RetryPolicy(delays_s=(0.05, 0.2))
-REFUSED = (IllegalTransition, KeyConflict, NotFound)
+REFUSED = (IllegalTransition, KeyConflict, NotFound, SafetyBlock)
 
 # (dash has no job control without a terminal. The shell's own remarks must not mix with what
 # the program writes.)

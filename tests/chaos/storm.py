@@ -21,7 +21,7 @@ from tests.chaos.clients import Client
 from tests.chaos.fleet import Member, send
 from tests.chaos.run import Run
 
-PACE_S = 0.1
+PACE_S = 0.07
 """Mean time between two blows."""
 
 LOOK_S = 0.02
@@ -141,17 +141,14 @@ class Storm:
             self.run.fleet.kill(victim, guardian=True)
 
     def _kill_guardian(self) -> None:
-        victim = self._victim()
-        guardian = self.run.fleet.guardian_of(victim) if victim else None
-        if guardian:
-            send(guardian, signal.SIGKILL)
+        if victim := self._victim():
+            self.run.fleet.harm_guardian(victim, signal.SIGKILL)
 
     def _freeze_guardian(self) -> None:
         """A guardian that wakes up long after its worker's death must not hurt newer attempts."""
         victim = self._victim()
-        guardian = self.run.fleet.guardian_of(victim) if victim else None
+        guardian = self.run.fleet.harm_guardian(victim, signal.SIGSTOP) if victim else None
         if victim and guardian:
-            send(guardian, signal.SIGSTOP)
             self.run.fleet.kill(victim)
             self._after(self.rng.uniform(0.2, 3), lambda: _wake(guardian))
 
