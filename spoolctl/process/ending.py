@@ -187,15 +187,20 @@ class Ending:
             self._ask(members)
             return min(self._next_pause(), max(self._kill_at - now, 0.0))
         if not self._kills or fresh:
-            self._helpless_since = None
+            self._helpless_since = self.stuck = None
             self._pause_s = _FIRST_S
         self._kill(members, snapshot)
         return self._wait_for(self._reason_alive(members), now)
 
     def _ask(self, members: list[Proc]) -> None:
+        first = not self._asked
+        alive = {proc.pid for proc in members}
         for proc in members:
             key = (proc.pid, proc.start)
-            if key not in self._asked:  # once: to many programs a second one means "at once"
+            # Once: to many programs a second one means "at once". And what a process that
+            # was asked starts to clean up may do its work; an orphan will not be told by
+            # its parent.
+            if key not in self._asked and (first or proc.ppid not in alive):
                 self._asked.add(key)
                 self._signals.one(proc, signal.SIGTERM)
             if proc.state == "T":

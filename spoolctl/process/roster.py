@@ -172,7 +172,7 @@ def _pack(entry: Entry, folder: str) -> bytes:
 def _unpack(data: bytes, number: int, folder: str) -> Entry | None:
     record = data[number * RECORD_BYTES : (number + 1) * RECORD_BYTES].rstrip(b"\0")
     try:
-        if not record or int(record[:8], 16) != binascii.crc32(record[8:]):
+        if not record or record[:8] != b"%08x" % binascii.crc32(record[8:]):
             return None
         token, pid, start, name = os.fsdecode(record[9:-1]).split("\0")
         lock_path = os.path.join(folder, name)

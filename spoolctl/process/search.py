@@ -116,14 +116,13 @@ class Snapshot:
             found.update(_by_pid(self._marked(target.token, since)))
         known_pids = {pid for pid, _ in known}
         self._close(found, target, known_pids, since, nets)
-        unsure = self._vouch(found, target, since) if "session" in nets else {}
         inside = not self._lineage.isdisjoint(found)
         if "lock" in nets and not self._live(found):
             found.update(_by_pid(self._holders(target, since)))
             self._close(found, target, known_pids, since, nets)
         for pid in self._lineage:
             found.pop(pid, None)
-        unsure = {pid: proc for pid, proc in unsure.items() if pid not in found}
+        unsure = self._unsure(found, target, since) if "session" in nets else {}
         return Found(self._live(found), self._live(unsure), inside, self._complete, self._settled)
 
     def adopted(self, known: Collection[int], target: Target) -> list[Proc]:
@@ -132,6 +131,8 @@ class Snapshot:
 
         For a subreaper that runs this attempt alone: what it left behind, however it hides.
         """
+        if self._me == 1:  # init adopts strangers too
+            return []
         since = int(target.start or 0)
         children = self._children.get(self._me, ())
         found = _by_pid(p for p in children if p.pid not in known and int(p.start) >= since)
@@ -169,24 +170,20 @@ class Snapshot:
                 }:
                     found.update(_by_pid(p for p in self._sessions[sid] if int(p.start) >= since))
 
-    def _vouch(self, found: dict[int, Proc], target: Target, since: int) -> dict[int, Proc]:
-        """Look at a session with the command's number that nobody in it vouches for.
+    def _unsure(self, found: dict[int, Proc], target: Target, since: int) -> dict[int, Proc]:
+        """Those in a session with the command's number for whom nothing else speaks.
 
-        Its leader is gone: the number may have been given to a stranger since. Adds those
-        that cannot be strangers to `found`, because they descend from us, and returns those
-        of whom nothing is known.
+        Its leader is gone: the number may have been given to a stranger since. Whoever can,
+        collects a command only after its processes have been confirmed gone.
         """
-        unsure: dict[int, Proc] = {}
         if not since or target.pid is None or target.pid in self.procs:
-            return unsure
-        for proc in self._sessions.get(target.pid, ()):
-            if proc.pid in found or int(proc.start) < since:
-                continue
-            if self._me in self._ancestors(proc.pid):
-                found[proc.pid] = proc
-            elif not self._marks_of(proc):  # else it belongs to another attempt
-                unsure[proc.pid] = proc
-        return unsure
+            return {}
+        # A process that is marked with other ids alone belongs to another attempt.
+        return _by_pid(
+            proc
+            for proc in self._sessions.get(target.pid, ())
+            if proc.pid not in found and int(proc.start) >= since and not self._marks_of(proc)
+        )
 
     def _add_descendants(self, found: dict[int, Proc]) -> None:
         todo = list(found.values())

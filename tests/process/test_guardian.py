@@ -159,11 +159,7 @@ def test_its_lock_is_held_until_the_end_is_confirmed(start: Any, tmp_path: Path)
 
 
 def test_a_kill_of_the_workers_whole_group_does_not_reach_it(start: Any) -> None:
-    worker = (
-        start(2, process_group=0)
-        if sys.version_info >= (3, 11)
-        else start(2, preexec_fn=os.setpgrp)
-    )
+    worker = start(2, start_new_session=True)  # as a shell does with a job
     worker.settle(SLEEPERS * 2)
     os.killpg(worker.process.pid, signal.SIGKILL)
     worker.process.wait()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import resource
 import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from spoolctl.process import table, tree
 from spoolctl.process.tree import Ending, Snapshot, end_all
-from tests.helpers import eventually
-from tests.process.staging import HERE, Attempt, Stage, step_until_gone
+from tests.helpers import clean_env, eventually
+from tests.process.staging import HERE, Attempt, Stage, needs_namespaces, step_until_gone
 
 # What hides a process from which net.
 HIDES_FROM = {
@@ -151,6 +155,24 @@ def test_a_stopped_process_gets_its_term_and_may_clean_up(stage: Stage) -> None:
     os.kill(attempt.pid, signal.SIGSTOP)
     assert attempt.end(grace_s=10) < 1
     assert done.exists()
+
+
+def test_what_a_process_starts_to_clean_up_may_do_its_work(stage: Stage) -> None:
+    done = stage.folder / "cleaned"
+    script = f"trap 'sh -c \"sleep 0.3; touch {done}\"; exit' TERM; sleep U & wait"
+    attempt = stage.start("sh", "-c", script)
+    stage.settle(1)
+    assert 0.3 <= attempt.end(grace_s=10) < 2
+    assert done.exists()
+
+
+def test_an_orphan_that_came_too_late_for_the_first_term_gets_its_own(stage: Stage) -> None:
+    # The shell starts it when it is asked to end, and then leaves it alone.
+    script = "trap 'setsid sleep U & exit' TERM; sleep U & wait"
+    attempt = stage.start("sh", "-c", script)
+    stage.settle(1)
+    assert attempt.end(grace_s=10) < 1
+    assert stage.alive() == []
 
 
 def test_everybody_gets_one_term_only(stage: Stage) -> None:
@@ -317,3 +339,105 @@ def test_count_survivors(stage: Stage) -> None:
     stage.settle(2)
     assert attempt.collect() == 0
     assert tree.count_survivors(attempt.target) == 2
+
+
+def test_without_descriptors_nobody_is_declared_gone(stage: Stage) -> None:
+    # In a process that has no descriptor left, the table of processes looks empty.
+    attempt = stage.start("sh", "-c", "setsid sleep U & wait")
+    stage.settle(1)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (writing + 20, writing + 20))
+            with contextlib.suppress(OSError):
+                while True:
+                    os.open(os.devnull, os.O_RDONLY)
+            ending = Ending(attempt.target, grace_s=0, now_mono=0.0)
+            for now in (0.0, 1.0, 2.0, 5.0):
+                ending.step(Snapshot.take(), now)
+            os.write(writing, f"{ending.gone} {ending.stuck}".encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    words = os.read(reading, 4096).decode()
+    os.close(reading)
+    assert words.startswith("False there are not enough file descriptors")
+    assert len(stage.alive()) == 2
+    attempt.end(grace_s=5)
+
+
+ADOPTER = """
+import os, sys, time
+from pathlib import Path
+from spoolctl.process.ending import Ending
+from spoolctl.process.search import Snapshot
+from spoolctl.process.spawn import become_subreaper
+from tests.helpers import clean_env, eventually
+from tests.process.staging import Stage, step_until_gone
+assert become_subreaper()
+stage = Stage(Path(sys.argv[1]))
+try:
+    attempt = stage.hide("session+orphan+environ+descriptors+ignore", leader="exits")
+    snapshot = Snapshot.take()
+    assert snapshot.members(attempt.target) == []
+    (hidden,) = snapshot.adopted({attempt.pid}, attempt.target)
+    assert [hidden.pid] == stage.alive()
+    ending = Ending(attempt.target, grace_s=0.1, now_mono=time.monotonic())
+    ending.include([hidden])
+    step_until_gone(ending)
+    assert stage.alive() == []
+finally:
+    stage.clear()
+print("ended")
+"""
+
+
+def test_a_subreaper_ends_even_what_hides_from_every_net(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ADOPTER, str(tmp_path)],
+        env=clean_env(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "ended\n", done.stderr
+
+
+BLIND = """
+import os, sys, time
+from spoolctl.process import locks, table
+from spoolctl.process.spawn import spawn
+from spoolctl.process.tree import Target, end_all
+assert not table.is_ours()
+path = sys.argv[1] + "/lock"
+lock = locks.take(path)
+null = os.open(os.devnull, os.O_RDWR)
+ready = sys.argv[1] + "/ready"
+script = "trap '' TERM; touch " + ready + "; sleep 60 & wait"
+pid = spawn(["sh", "-c", script], cwd="/", env=dict(os.environ), umask=None,
+            stdin_fd=null, stdout_fd=null, stderr_fd=null, lock_fd=lock)
+os.close(lock)
+while not os.path.exists(ready):
+    time.sleep(0.01)
+began = time.monotonic()
+assert end_all([Target("f" * 32, pid, None, path)], grace_s=0.3, until_mono=began + 10) == []
+assert time.monotonic() - began < 3
+assert os.waitpid(pid, os.WNOHANG) == (pid, 9)
+print("ended")
+"""
+
+
+@needs_namespaces
+def test_without_a_proc_of_its_own_a_worker_still_ends_its_commands_group(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["unshare", "-p", "-f", sys.executable, "-c", BLIND, str(tmp_path)],
+        env=clean_env(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "ended\n", done.stderr
