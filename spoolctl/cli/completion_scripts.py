@@ -227,7 +227,8 @@ def _zsh_positionals(verb: Verb) -> Iterator[str]:
 def _zsh_action(value: Value) -> str:
     if value.kind == "words":
         return f"({' '.join(value.words)})"
-    asked = f"_spoolctl_ask {value.kind}"
+    # The blank keeps _arguments from putting words of its own before ours.
+    asked = f" _spoolctl_ask {value.kind}"
     return {"job": asked, "queue": asked, "path": "_files"}.get(value.kind, "")
 
 

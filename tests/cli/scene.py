@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,21 +56,26 @@ JOBS: dict[str, tuple[str, ...]] = {
 
 def make(folder: Path) -> Scene:
     """Set the scene: some seconds."""
+    with ExitStack() as workers:
+        return _make(folder, workers)
+
+
+def _make(folder: Path, workers: ExitStack) -> Scene:
     db = folder / "queue.db"
     jobs = {name: _add(folder, db, words) for name, words in JOBS.items()}
     where = ("--db", str(db))
     spoolctl("cancel", *where, str(jobs["canceled"]), cwd=folder)
-    crashing = _work(folder, db, "--queue", "crash")
+    crashing = _work(workers, folder, db, "--queue", "crash")
     _until(folder, db, jobs["crashed"], "running")
     crashing.send_signal(signal.SIGKILL)
     crashing.wait()
-    stopping = _work(folder, db, "--queue", "stop")
+    stopping = _work(workers, folder, db, "--queue", "stop")
     _until(folder, db, jobs["stopped"], "running")
     spoolctl("cancel", *where, "--running", "--yes", str(jobs["stopped"]), cwd=folder)
     stopping.send_signal(signal.SIGTERM)
     stopping.wait()
-    # Until the retries of `backoff` have brought it into a wait that outlasts the tests.
-    working = _work(folder, db, "-j", "4")
+    # `backoff` fails meanwhile, and is left between two attempts.
+    working = _work(workers, folder, db, "-j", "4")
     _until(folder, db, jobs["slow"], "dead")
     _until(folder, db, jobs["crashed"], "dead")
     working.send_signal(signal.SIGTERM)
@@ -82,14 +88,17 @@ def _add(folder: Path, db: Path, words: tuple[str, ...]) -> int:
     return int(json.loads(done.stdout)["data"]["job_id"])
 
 
-def _work(folder: Path, db: Path, *flags: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+def _work(workers: ExitStack, folder: Path, db: Path, *flags: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
         [sys.executable, "-m", "spoolctl", "work", "--db", str(db), *flags],
         cwd=folder,
         env=clean_env(QUICK),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    workers.callback(process.wait)
+    workers.callback(process.kill)
+    return process
 
 
 def _until(folder: Path, db: Path, job_id: int, state: str) -> None:
