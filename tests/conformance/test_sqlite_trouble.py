@@ -1,0 +1,312 @@
+"""Locked, full, interrupted, damaged by hand: an error that says so, and then on it goes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from spoolctl.core.records import Capture, JobFilter, Want
+from spoolctl.core.states import State
+from spoolctl.errors import SpoolError, StoreBusy, StoreFull, StoreUnusable
+from spoolctl.store import open_store
+from spoolctl.store.sqlite.store import SqliteStore
+from tests.conformance.kit import Clock, Desk, failure, job, stopped, success
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    store = open_store(str(tmp_path / "queue.db"), create=True, wait_s=0.0)
+    yield Desk(store, Clock())
+    store.close()
+
+
+def sqlite_of(desk: Desk) -> SqliteStore:
+    assert isinstance(desk.store, SqliteStore)
+    return desk.store
+
+
+@pytest.fixture
+def other(desk: Desk) -> Iterator[sqlite3.Connection]:
+    """Another program with the file open."""
+    db = sqlite3.connect(desk.store.path, timeout=0, isolation_level=None, check_same_thread=False)
+    yield db
+    db.close()
+
+
+# -- locked -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lock", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
+def test_while_another_program_writes(desk: Desk, other: sqlite3.Connection, lock: str) -> None:
+    desk.add()
+    claimed = desk.claim_one()
+    desk.add()
+    other.execute(lock)
+    started = time.monotonic()
+    now = desk.clock.now()
+    for use in (
+        lambda: desk.add(),
+        lambda: desk.claim(),
+        lambda: desk.report(success(claimed)),
+        lambda: desk.cancel(2),
+        lambda: desk.store.heartbeat(desk.me, now=now),
+    ):
+        with pytest.raises(StoreBusy) as caught:
+            use()
+        assert caught.value.code == "LOCKED"
+    assert time.monotonic() - started < 1.0, "a worker's loop must not stand still"
+    assert desk.get(1).state is State.RUNNING
+    assert desk.counts() == {"queued": 1, "running": 1}
+    other.execute("COMMIT")
+    assert desk.report_one(success(claimed)).job_state is State.DONE
+
+
+def test_a_short_verb_waits_for_the_lock(desk: Desk, other: sqlite3.Connection) -> None:
+    sqlite_of(desk)._c.wait_s = 0.2
+    other.execute("BEGIN IMMEDIATE")
+    started = time.monotonic()
+    with pytest.raises(StoreBusy):
+        desk.add()
+    assert 0.2 <= time.monotonic() - started < 3.0
+    sqlite_of(desk)._c.wait_s = 60.0
+    timer = threading.Timer(0.1, other.execute, ["COMMIT"])
+    timer.start()
+    assert desk.add() == 1
+    timer.join()
+
+
+def test_nothing_of_a_refused_cycle_is_kept(desk: Desk, other: sqlite3.Connection) -> None:
+    desk.add()
+    desk.add()
+    claimed = desk.claim_one()
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreBusy):
+        desk.store.cycle(desk.me, [failure(claimed)], Want(1, None), now=desk.clock.now())
+    other.execute("ROLLBACK")
+    cycle = desk.store.cycle(desk.me, [failure(claimed)], Want(1, None), now=desk.clock.now())
+    assert cycle.recorded[0].job_state is State.QUEUED
+    assert [one.job_id for one in cycle.claimed] == [2]
+
+
+def test_readers_do_not_block_and_are_not_blocked(desk: Desk, other: sqlite3.Connection) -> None:
+    desk.add()
+    other.execute("BEGIN")
+    assert other.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
+    desk.add()
+    assert other.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
+    other.execute("COMMIT")
+    assert other.execute("SELECT count(*) FROM jobs").fetchone() == (2,)
+
+
+# -- interrupted ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, SystemExit])
+def test_an_interrupt_leaves_no_lock_and_no_half(
+    desk: Desk,
+    other: sqlite3.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
+) -> None:
+    def interrupt(*_args: object, **_rest: object) -> None:
+        raise error
+
+    desk.add()
+    claimed = desk.claim_one()
+    monkeypatch.setattr(SqliteStore, "_keep_output", interrupt)
+    with pytest.raises(error):
+        desk.report(success(claimed))
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("ROLLBACK")
+    assert desk.get(1).state is State.RUNNING
+    monkeypatch.undo()
+    assert desk.report_one(success(claimed)).job_state is State.DONE
+
+
+# -- full -------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_told_and_survived(desk: Desk) -> None:
+    desk.add()
+    claimed = desk.claim_one()
+    db = sqlite_of(desk)._c
+    pages = db.execute("PRAGMA page_count").fetchone()[0]
+    db.execute(f"PRAGMA max_page_count = {pages}")
+    big = Capture(60_000, os.urandom(60_000))
+    for use in (
+        lambda: desk.report(success(claimed, stdout=big)),
+        lambda: desk.add("x" * 50_000),
+    ):
+        with pytest.raises(StoreFull) as caught:
+            use()
+        assert caught.value.code == "INTERNAL"
+        assert isinstance(caught.value, StoreBusy), "it may be repeated"
+    assert desk.get(1).state is State.RUNNING
+    db.execute("PRAGMA max_page_count = 1000000")
+    assert desk.report_one(success(claimed, stdout=big)).job_state is State.DONE
+    assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip("needs the right to mount a small tmpfs")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Write until there is no room."""
+    with open(path, "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def test_a_disk_that_is_really_full(small_disk: Path) -> None:
+    desk = Desk(open_store(str(small_disk / "queue.db"), create=True, wait_s=0.0), Clock())
+    desk.add()
+    claimed = desk.claim_one()
+    filler = small_disk / "filler"
+    fill(filler)
+    failures = 0
+    for _ in range(2000):
+        try:
+            desk.add("y" * 200)
+        except StoreFull:
+            failures += 1
+            if failures > 5:
+                break
+    assert failures > 5
+    known = desk.counts().get("queued", 0)
+    with pytest.raises(StoreFull):
+        desk.report(success(claimed, stdout=Capture(60_000, bytes(60_000))))
+    assert desk.get(1).state is State.RUNNING
+    filler.unlink()
+    assert desk.report_one(success(claimed)).job_state is State.DONE
+    desk.add()
+    assert desk.counts() == {"done": 1, "queued": known + 1}
+    check = sqlite3.connect(desk.store.path)
+    assert check.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    check.close()
+    desk.store.close()
+
+
+def test_a_disk_too_small_for_a_new_queue(small_disk: Path) -> None:
+    fill(small_disk / "filler")
+    path = str(small_disk / "queue.db")
+    with pytest.raises(SpoolError):
+        open_store(path, create=True, wait_s=0.0)
+    (small_disk / "filler").unlink()
+    assert Desk(open_store(path, create=True, wait_s=0.0), Clock()).add() == 1
+
+
+# -- edited by hand ---------------------------------------------------------------------
+
+
+def edit(desk: Desk, statement: str) -> None:
+    db = sqlite3.connect(desk.store.path, isolation_level=None)
+    db.execute(statement)
+    db.close()
+
+
+def counters_are_right(desk: Desk) -> bool:
+    by_counting: dict[str, int] = {}
+    for one in desk.store.find(JobFilter(), limit=-1):
+        by_counting[one.state.value] = by_counting.get(one.state.value, 0) + 1
+    return desk.counts() == by_counting
+
+
+def test_impossible_rows_are_repaired_and_other_jobs_run(desk: Desk) -> None:
+    for name in "abcdef":
+        desk.add(name, max_retries=0)
+    edit(desk, "UPDATE jobs SET state = 'running', ready = 0 WHERE id = 1")
+    running = desk.claim(3)
+    assert [one.job_id for one in running] == [2, 3, 4]
+    edit(desk, "UPDATE jobs SET state = 'queued', ready = 1 WHERE id = 2")
+    edit(desk, "UPDATE attempts SET worker = NULL WHERE job = 3")
+    edit(desk, "DELETE FROM attempts WHERE job = 4")
+    edit(desk, "UPDATE jobs SET ready = 0 WHERE id = 5")
+    said = desk.store.heal(now=desk.clock.now())
+    assert len(said) == 5
+    assert all(f"job {number}" in " ".join(said) for number in (1, 2, 4, 5))
+    assert desk.store.heal(now=desk.clock.now()) == []
+    assert counters_are_right(desk)
+    assert desk.get(2).state is State.QUEUED
+    assert not desk.get(2).ready, "its processes may live"
+    assert [one.job_id for one in desk.claim(9)] == [1, 4, 5, 6]
+    suspects = {one.job_id: one for one in desk.suspects()}
+    assert suspects[3].worker is None
+    reaped = desk.reap(suspects[3])
+    assert reaped is not None
+    assert (reaped.job_state, reaped.worker_pid) == (State.QUEUED, 0)
+    desk.report(stopped(running[0]))
+    assert desk.get(2).ready
+    desk.clock.advance(100)
+    assert [one.job_id for one in desk.claim(9)] == [2, 3]
+
+
+def test_an_attempt_that_a_later_one_replaced_waits_to_be_ended(desk: Desk) -> None:
+    desk.add()
+    first = desk.claim_one()
+    edit(desk, "UPDATE jobs SET state = 'queued', ready = 1 WHERE id = 1")
+    second = desk.claim_one()
+    assert (first.attempt_no, second.attempt_no) == (1, 2)
+    (sentence,) = desk.store.heal(now=desk.clock.now())
+    assert "attempt 1" in sentence
+    assert desk.store.lost(desk.me) == {first.attempt_id}
+    assert desk.report_one(success(second)).job_state is State.DONE
+
+
+def test_registering_heals(desk: Desk) -> None:
+    desk.add()
+    edit(desk, "UPDATE jobs SET state = 'running', ready = 0 WHERE id = 1")
+    new = desk.register("next")
+    assert desk.claim_one(by=new).job_id == 1
+
+
+def test_an_attempt_whose_worker_is_missing_is_a_suspect_at_once(desk: Desk) -> None:
+    desk.add()
+    desk.claim_one()
+    edit(desk, "DELETE FROM workers")
+    (suspect,) = desk.suspects(threshold_s=1e9)
+    assert suspect.worker is None
+    detail = desk.store.detail(1)
+    assert detail.owner is None
+    assert detail.attempts[0].worker_name == "unknown"
+
+
+def add_afresh(desk: Desk) -> None:
+    store = open_store(desk.store.path, create=True, wait_s=0.0)
+    try:
+        store.add([job()], now=desk.clock.now())
+    finally:
+        store.close()
+
+
+def test_damage_met_while_running_is_told_and_holds_no_lock(
+    desk: Desk, other: sqlite3.Connection
+) -> None:
+    other.execute("PRAGMA writable_schema = ON")
+    other.execute("UPDATE sqlite_master SET rootpage = 999999 WHERE name = 'events'")
+    desk.store.close()
+    with pytest.raises(StoreUnusable) as caught:
+        add_afresh(desk)
+    assert caught.value.kind == "damaged"
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("ROLLBACK")
