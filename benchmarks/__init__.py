@@ -1,0 +1,1 @@
+"""How fast spoolctl is, next to the limits of the machine and to other queues."""

@@ -1,0 +1,114 @@
+"""Fill and drain the queues that are Python packages; run by the interpreter that has them.
+
+    python peer_drivers.py huey|litequeue|rq fill|drain JOBS WIDTH [sync]
+
+Works in the current folder. Each job is one posix_spawn of `true` and a wait, the fastest
+way that Python has, and its exit code is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+TRUE = shutil.which("true") or "/bin/true"
+
+
+def run_true() -> int:
+    """What every job does."""
+    pid = os.posix_spawn(TRUE, ["true"], os.environ)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def huey(what: str, jobs: int, width: int, sync: bool) -> None:
+    """huey on SQLite, threads in one consumer."""
+    import threading
+
+    from huey import SqliteHuey
+    from huey.signals import SIGNAL_COMPLETE
+
+    app = SqliteHuey(filename="huey.db", fsync=sync, journal_mode="wal")
+    task = app.task()(run_true)
+    if what == "fill":
+        for _ in range(jobs):
+            task()
+        return
+    finished = threading.Event()
+    left = [jobs]
+    lock = threading.Lock()
+
+    @app.signal(SIGNAL_COMPLETE)
+    def one_done(*_: object) -> None:
+        with lock:
+            left[0] -= 1
+            if not left[0]:
+                finished.set()
+
+    consumer = app.create_consumer(workers=width, worker_type="thread", periodic=False)
+    consumer.start()
+    finished.wait()
+    os._exit(0)
+
+
+def litequeue(what: str, jobs: int, width: int, sync: bool) -> None:
+    """litequeue and a loop; one process per slot."""
+    from litequeue import LiteQueue
+
+    if what == "fill":
+        queue = LiteQueue("lite.db")
+        with queue.transaction():
+            for number in range(jobs):
+                queue.conn.execute(
+                    f"INSERT INTO {queue.table} (data, message_id, status, in_time)"
+                    " VALUES ('true', ?, 0, 0)",
+                    (f"{number:08d}",),
+                )
+        return
+    if what == "drain" and width > 1:
+        _processes("litequeue", jobs, width, sync)
+        return
+    queue = LiteQueue("lite.db", timeout=30)
+    if sync:
+        queue.conn.execute("PRAGMA synchronous = FULL")
+    while (message := queue.pop()) is not None:
+        if run_true() == 0:
+            queue.done(message.message_id)
+        else:
+            queue.mark_failed(message.message_id)
+
+
+def rq(what: str, jobs: int, width: int, sync: bool) -> None:
+    """RQ without a fork per job; one process per slot."""
+    import logging
+
+    from redis import Redis
+    from rq import Queue, SimpleWorker
+
+    connection = Redis(unix_socket_path=os.path.abspath("redis.sock"))
+    queue = Queue(connection=connection)
+    if what == "fill":
+        for _ in range(jobs):
+            queue.enqueue("peer_drivers.run_true")
+        return
+    if what == "drain" and width > 1:
+        _processes("rq", jobs, width, sync)
+        return
+    logging.disable(logging.CRITICAL)
+    SimpleWorker([queue], connection=connection).work(burst=True, logging_level="CRITICAL")
+
+
+def _processes(kind: str, jobs: int, width: int, sync: bool) -> None:
+    words = [sys.executable, __file__, kind, "one", str(jobs), "1", *(["sync"] if sync else [])]
+    workers = [subprocess.Popen(words) for _ in range(width)]
+    codes = [worker.wait() for worker in workers]
+    if any(codes):
+        sys.exit("a worker failed")
+
+
+if __name__ == "__main__":
+    # Found again by its name in the queue's own processes.
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    driver = {"huey": huey, "litequeue": litequeue, "rq": rq}[sys.argv[1]]
+    driver(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), "sync" in sys.argv[5:])
