@@ -23,6 +23,7 @@ from spoolctl.process.spawn import SpawnFailed, spawn
 from spoolctl.process.tree import Ending, Target
 
 MARK = "SPOOLCTL_ATTEMPT_PATH"
+SHUT_DOWN = "worker shut down"
 
 # No fault of the job's: worth waiting for instead of spending its budget.
 _SCARCE = frozenset(
@@ -116,8 +117,9 @@ class Running:
     """An attempt whose command has been started.
 
     `ending` is set while its processes are being ended, `why` says for what; `due_mono` is
-    when that goes on. `ended` and `duration_s` are set when the leader has exited. `told` is
-    what was last said of processes that cannot be ended.
+    when that goes on. `lost`: canceled or forced, the result will not count. `ended` and
+    `duration_s` are set when the leader has exited. `told` is what was last said of
+    processes that cannot be ended.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class Running:
         self.ended: Exit | None = None
         self.duration_s = 0.0
         self.why: Why | None = None
+        self.lost = False
         self.ending: Ending | None = None
         self.due_mono = 0.0
         self.told: str | None = None
@@ -291,7 +294,7 @@ def _verdict(running: Running) -> tuple[AttemptState, Reason | None, int | None,
         text = f"timed out after {running.claimed.timeout_s}s"
         return AttemptState.TIMED_OUT, Reason.TIMEOUT, None, text
     if running.why is Why.SHUTDOWN:
-        return AttemptState.ABANDONED, Reason.WORKER_SHUTDOWN, None, "worker shut down"
+        return AttemptState.ABANDONED, Reason.WORKER_SHUTDOWN, None, SHUT_DOWN
     if running.why is Why.OUTPUT_LIMIT:
         return AttemptState.FAILED, Reason.OUTPUT_LIMIT, None, "output limit exceeded"
     if code == 0:

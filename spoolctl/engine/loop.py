@@ -49,11 +49,11 @@ class Deadlines:
                 names.append(name)
         return names
 
-    def next_in(self, now: float) -> float | None:
-        """Seconds until the earliest deadline (0 if it has passed); None if there is none."""
+    def next_mono(self) -> float | None:
+        """The earliest deadline, which may have passed; None if there is none."""
         while self._heap and self._at.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
-        return max(0.0, self._heap[0][0] - now) if self._heap else None
+        return self._heap[0][0] if self._heap else None
 
 
 class Signals:

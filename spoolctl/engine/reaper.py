@@ -73,14 +73,22 @@ class Reaper:
         self.judge: Judge = judge or self._ask
         self._active: dict[int, Recovery] = {}
         self._told: dict[int, str] = {}
+        self._stopped = False
 
     @property
     def busy(self) -> bool:
         """Whether an attempt is being taken back, and not stuck."""
         return any(not one.ending.stuck for one in self._active.values())
 
+    def stop(self) -> None:
+        """Leave what was begun to others: this worker ends."""
+        self._active.clear()
+        self._stopped = True
+
     def scan(self, now: Instant) -> None:
         """Nominate and judge. Raises StoreBusy and the like; may be repeated."""
+        if self._stopped:
+            return
         suspects = self._store.suspects(threshold_s=self._threshold_s, now=now)
         self._forget({one.attempt_id for one in suspects})
         judged: dict[int, Judgement] = {}

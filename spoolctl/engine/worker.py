@@ -8,18 +8,16 @@ and sleeps in the kernel until the next event.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
 from spoolctl.core.paths import waiters_dir, workers_dir
 from spoolctl.core.records import Claimed, Instant, NewWorker, Outcome, Recorded, Want
 from spoolctl.core.states import AttemptState, Reason
-from spoolctl.engine import attempt, sweep
-from spoolctl.engine.attempt import NoResources, Running, Why
-from spoolctl.engine.capture import NOTHING
-from spoolctl.engine.children import Children
+from spoolctl.engine import sweep
 from spoolctl.engine.clock import SystemClock
+from spoolctl.engine.crew import Crew, Report
 from spoolctl.engine.log import LineLog, Log, PlainLog
 from spoolctl.engine.loop import Deadlines, Signals, Sleeper
 from spoolctl.engine.options import WorkOptions, WorkResult
@@ -29,7 +27,7 @@ from spoolctl.engine.station import Station
 from spoolctl.errors import SpoolError, StoreBusy, StoreGone, StoreUnusable
 from spoolctl.process import bell, tree
 from spoolctl.process.identity import Evidence
-from spoolctl.process.spawn import SpawnFailed, become_subreaper, prepare_signals
+from spoolctl.process.spawn import become_subreaper, prepare_signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,15 +44,6 @@ PROGRESS_S = 0.25
 STRAGGLERS_S = 0.05
 LOG_PAUSE_S = 0.05
 LONGEST_SLEEP_S = 3600.0
-
-
-class Report:
-    """An attempt that has ended and is not recorded yet."""
-
-    def __init__(self, outcome: Outcome, claimed: Claimed, running: Running | None) -> None:
-        self.outcome = outcome
-        self.claimed = claimed
-        self.running = running
 
 
 class Worker:
@@ -77,11 +66,6 @@ class Worker:
         self._clock = clock or SystemClock()
         self._evidence = evidence or Evidence(store.path)
         self._deadlines = Deadlines()
-        self._children = Children()
-        self._running: dict[int, Running] = {}  # by the leader's pid
-        self._unstarted: list[Claimed] = []  # claimed, waiting for resources
-        self._reports: list[Report] = []
-        self._base_env = dict(os.environ)
         self._look = True  # there may be something to claim
         self._looked = False  # a claim has come back with nothing
         self._stops_seen = 0
@@ -112,7 +96,16 @@ class Worker:
             self._station = Station(
                 self._store.path, options.jobs, grace_s=options.grace_s, waits=options.drain
             )
-            self._free = list(reversed(self._station.slots))
+            self._crew = Crew(
+                self._store.path,
+                self._station,
+                self._deadlines,
+                self._patience,
+                options,
+                log=self._log,
+                mono=lambda: self._clock.now().mono,
+                stuck=self._note_stuck,
+            )
             self._sleeper = Sleeper([self._signals.fd, *self._station.bell_fds()])
             try:
                 if self._register():
@@ -179,13 +172,13 @@ class Worker:
 
     def _leave(self) -> None:
         """Take the worker's place down; trees that could not be ended stay the guardian's."""
-        if self._running:
+        if self._crew.running:
             return
         registered = self._id and self._failure is None
         if registered:
             with suppress(SpoolError):  # a dead worker's row is swept by others
                 self._store.unregister(self._id, now=self._clock.now())
-        self._station.close(self._children)
+        self._station.close(self._crew.children)
         if registered:
             with suppress(SpoolError):
                 self._sweep(self._clock.now())
@@ -210,26 +203,21 @@ class Worker:
             self._snapshot = None
             self._hear()
             now = self._clock.now()
-            self._collect(now)
+            self._crew.collect(now)
             self._fire(now)
-            self._end_trees(now)
+            self._crew.end_trees(self._take_snapshot, now)
             self._recover(now)
-            self._record_and_claim()
-            self._start_claimed()
+            self._crew.start(self._record_and_claim())
             if self._is_over():
                 return
             self._sleep()
 
     def _sleep(self) -> None:
         now = self._clock.now().mono
-        wakes = [self._deadlines.next_in(now), LONGEST_SLEEP_S]
-        if self._log.behind:
-            wakes.append(LOG_PAUSE_S)
-        wakes += [max(0.0, one.due_mono - now) for one in self._running.values() if one.ending]
-        reaper = self._reaper.next_mono()
-        if reaper is not None:
-            wakes.append(max(0.0, reaper - now))
-        ready = self._sleeper.sleep(min(wake for wake in wakes if wake is not None))
+        wakes = [self._deadlines.next_mono(), self._crew.next_mono(), self._reaper.next_mono()]
+        longest = LOG_PAUSE_S if self._log.behind else LONGEST_SLEEP_S
+        wake = min((at for at in wakes if at is not None), default=now + longest)
+        ready = self._sleeper.sleep(min(max(0.0, wake - now), longest))
         self._log.flush()
         if not ready:
             return
@@ -247,59 +235,29 @@ class Worker:
         first, self._stops_seen = self._stops_seen == 0, stops
         now = self._clock.now().mono
         if first:
-            if self._running:
+            self._reaper.stop()
+            self._crew.give_back_unstarted()
+            if self._crew.running:
                 self._log("spoolctl: stopping after in-flight job (signal again to kill it)")
             if self._options.shutdown_timeout_s is not None:
                 self._deadlines.set("shutdown", now + self._options.shutdown_timeout_s)
         if stops > 1:
-            self._shut_down(now)
+            self._crew.shut_down()
 
-    def _shut_down(self, mono: float) -> None:
-        """End what runs and give it back without spending its budget."""
-        for running in self._running.values():
-            if running.why is None and running.ended is None:
-                running.end(Why.SHUTDOWN, self._options.grace_s, mono)
-        for claimed in self._unstarted:
-            self._report_unstarted(claimed, AttemptState.ABANDONED, Reason.WORKER_SHUTDOWN)
-        self._unstarted.clear()
-
-    def _collect(self, now: Instant) -> None:
-        for ended in self._children.poll():
-            running = self._running.get(ended.pid)
-            if running is None:
-                if self._station.guardian_ended(ended.pid):
-                    self._children.release(ended.pid)
-                    self._ensure_guardian(now.mono)
-                continue
-            running.has_ended(ended, now.mono)
-            self._deadlines.drop(("timeout", running.attempt_id))
-            if ended.code != 0:
-                running.end(Why.FAILED, self._options.grace_s, now.mono)
-            if running.gone:
-                self._has_gone(running)
-
-    def _ensure_guardian(self, mono: float) -> None:
-        """Replace a guardian that was killed; without resources, again a little later."""
-        try:
-            self._station.ensure_guardian(self._children, mono, self._log)
-        except OSError as error:
-            self._log(f"spoolctl: cannot start the guardian: {error.strerror}")
-        if not self._station.guarded:
-            self._deadlines.set("guardian", mono + RESOURCES_PAUSE_S)
+    def _take_snapshot(self) -> tree.Snapshot:
+        """One look at all processes, shared by everything in this turn."""
+        if self._snapshot is None:
+            self._snapshot = tree.Snapshot.take()
+        return self._snapshot
 
     # -- what is due --------------------------------------------------------------------
 
     def _fire(self, now: Instant) -> None:
         for name in self._deadlines.due(now.mono):
             if isinstance(name, tuple):
-                self._time_out(name[1], now)
+                self._crew.time_out(name[1], now)
             else:
                 getattr(self, f"_on_{name}")(now)
-
-    def _time_out(self, attempt_id: Hashable, now: Instant) -> None:
-        for running in self._running.values():
-            if running.attempt_id == attempt_id and running.ended is None:
-                running.end(Why.TIMEOUT, self._options.grace_s, now.mono)
 
     def _on_heartbeat(self, now: Instant) -> None:
         self._deadlines.set("heartbeat", now.mono + self._beat_s)
@@ -321,8 +279,7 @@ class Worker:
         after = self._options.reap_after_s
         pause = self._beat_s if after is None else min(self._beat_s, max(after / 4, 0.05))
         self._deadlines.set("scan", now.mono + pause)
-        if not self._stops_seen and self._failure is None:
-            self._try("scan", lambda: self._reaper.scan(now))
+        self._try("scan", lambda: self._reaper.scan(now))
 
     def _on_sweep(self, now: Instant) -> None:
         self._deadlines.set("sweep", now.mono + SWEEP_INTERVAL_S)
@@ -336,124 +293,33 @@ class Worker:
             now=now,
         )
 
-    def _on_output(self, now: Instant) -> None:
-        for running in self._running.values():
-            if running.ending is not None:
-                continue
-            with suppress(OSError):
-                if not running.streams.look(self._options.max_output_bytes):
-                    self._log(f"spoolctl: job {running.claimed.job_id} exceeds the output limit")
-                    running.end(Why.OUTPUT_LIMIT, self._options.grace_s, now.mono)
-        if self._running:
-            self._deadlines.set("output", now.mono + OUTPUT_LOOK_S)
-
     def _on_look(self, _now: Instant) -> None:
         self._look = True
 
     def _on_again(self, _now: Instant) -> None:
         """Just another turn of the loop: something is to be tried again."""
 
-    def _on_shutdown(self, now: Instant) -> None:
-        self._shut_down(now.mono)
+    def _on_output(self, now: Instant) -> None:
+        self._crew.look_at_output(now)
 
-    def _on_guardian(self, now: Instant) -> None:
-        if self._running:
-            self._ensure_guardian(now.mono)
+    def _on_unreported(self, _now: Instant) -> None:
+        self._crew.report_late()
+
+    def _on_shutdown(self, _now: Instant) -> None:
+        self._crew.shut_down()
+
+    def _on_guardian(self, _now: Instant) -> None:
+        if self._crew.running:
+            self._crew.ensure_guardian()
 
     def _on_progress(self, _now: Instant) -> None:
         self._show_progress()
-
-    # -- trees --------------------------------------------------------------------------
-
-    def _take_snapshot(self) -> tree.Snapshot:
-        """One look at all processes, shared by everything in this turn."""
-        if self._snapshot is None:
-            self._snapshot = tree.Snapshot.take()
-        return self._snapshot
-
-    def _end_trees(self, now: Instant) -> None:
-        for running in list(self._running.values()):
-            ending = running.ending
-            if ending is None or ending.gone or running.due_mono > now.mono:
-                continue
-            wait = ending.step(self._take_snapshot(), now.mono)
-            if wait is not None:
-                running.due_mono = now.mono + wait
-                self._explain_stuck(running, now)
-            elif running.gone:
-                self._has_gone(running)
-            else:
-                # All found ended, but the leader's end was not reported yet: SIGCHLD is due.
-                running.due_mono = now.mono + LONGEST_SLEEP_S
-
-    def _explain_stuck(self, running: Running, now: Instant) -> None:
-        reason = running.ending.stuck if running.ending else None
-        if reason is None or reason == running.told:
-            return
-        running.told = reason
-        self._log(f"spoolctl: job {running.claimed.job_id} cannot be ended: {reason}")
-        ids = [running.attempt_id]
-        self._try(
-            "note",
-            lambda: self._store.note_recovery(ids, verdict="alive", reason=reason, now=now),
-        )
-
-    def _has_gone(self, running: Running) -> None:
-        """The attempt is over and its processes are gone: it can be reported."""
-        if running.why is Why.STORE_GONE:
-            self._let_go(running)
-            running.streams.close()
-            return
-        survivors = 0 if running.ending else self._survivors(running)
-        mono = self._clock.now().mono
-        if survivors != 0 and mono < running.started_mono + running.duration_s + STRAGGLERS_S:
-            # The rest of a pipeline ends a moment after its shell: no survivors yet.
-            self._deadlines.sooner("unreported", mono + STRAGGLERS_S / 10)
-            return
-        try:
-            outcome = attempt.outcome(
-                running,
-                inline_bytes=self._options.inline_bytes,
-                limit_bytes=self._options.max_output_bytes,
-                survivors=survivors,
-            )
-        except OSError as error:
-            # A full or failing disk: nothing may be called durable yet. Again in a moment.
-            self._deadlines.sooner("unreported", mono + self._patience.pause("output", error, mono))
-            return
-        self._patience.over("output")
-        self._let_go(running)
-        self._free.append(running.slot)
-        self._reports.append(Report(outcome, running.claimed, running))
-
-    def _let_go(self, running: Running) -> None:
-        # Not before: until its leader is collected its pid, by which we know it, is taken.
-        self._children.release(running.pid)
-        del self._running[running.pid]
-
-    def _on_unreported(self, _now: Instant) -> None:
-        for running in list(self._running.values()):
-            if running.gone:
-                self._has_gone(running)
-
-    def _survivors(self, running: Running) -> int | None:
-        """How many processes a succeeded attempt left running; None if that cannot be seen.
-
-        Cheap where there are none.
-        """
-        if running.slot.is_free() and tree.other_children(self._children.known) is False:
-            return 0
-        try:
-            found = tree.Snapshot.take().search(running.target)
-        except OSError:
-            return None
-        return len(found.members) if found.complete and found.settled else None
 
     # -- recovering ---------------------------------------------------------------------
 
     def _recover(self, now: Instant) -> None:
         due = self._reaper.next_mono()
-        if due is None or due > now.mono or self._stops_seen or self._failure:
+        if due is None or due > now.mono:
             return
         reaped = self._try("reap", lambda: self._reaper.step(self._take_snapshot, now))
         for one in reaped or ():
@@ -468,22 +334,21 @@ class Worker:
 
     def _check_lost(self) -> None:
         """End attempts that were canceled or forced."""
-        if not self._running and not self._unstarted:
+        if not self._crew.running and not self._crew.unstarted:
             return
         lost = self._try("lost", lambda: self._store.lost(self._id))
-        if not lost:
-            return
-        mono = self._clock.now().mono
-        for running in self._running.values():
-            if running.attempt_id in lost and running.why is not Why.LOST:
-                self._log(
-                    f"spoolctl: job {running.claimed.job_id} ownership lost;"
-                    " killing its process group"
-                )
-                running.end(Why.LOST, self._options.grace_s, mono)
-        for claimed in [one for one in self._unstarted if one.attempt_id in lost]:
-            self._unstarted.remove(claimed)
-            self._report_unstarted(claimed, AttemptState.CANCELED, Reason.CANCELED)
+        if lost:
+            self._crew.lose(lost)
+
+    def _note_stuck(self, attempt_id: int, reason: str) -> None:
+        """Keep for `show` why an attempt's processes cannot be ended."""
+        now = self._clock.now()
+        self._try(
+            "note",
+            lambda: self._store.note_recovery(
+                [attempt_id], verdict="alive", reason=reason, now=now
+            ),
+        )
 
     # -- the store ----------------------------------------------------------------------
 
@@ -519,53 +384,46 @@ class Worker:
         if self._failure is not None:
             return
         self._failure = error
-        if self._running:
+        self._reaper.stop()
+        if self._crew.running:
             self._log("spoolctl: the queue cannot be used any more; ending running jobs")
-        mono = self._clock.now().mono
-        for running in self._running.values():
-            running.end(Why.STORE_GONE, self._options.grace_s, mono)
-            running.why = Why.STORE_GONE
-            if running.gone:
-                running.due_mono = mono
-        self._unstarted.clear()
-        self._reports.clear()
-        for running in [one for one in self._running.values() if one.gone]:
-            self._has_gone(running)
+        self._crew.abandon()
 
     def _want(self) -> Want | None:
         """What to claim now; None for nothing."""
         options = self._options
-        limit = len(self._free)
+        limit = self._crew.free
         if options.max_jobs is not None:
             limit = min(limit, options.max_jobs - self._claims)
         if options.once:
             limit = min(limit, 1 - self._claims)
-        if limit <= 0 or self._stops_seen or self._unstarted:
+        if limit <= 0 or self._stops_seen or self._crew.unstarted:
             return None
         return Want(limit, options.lanes, options.slots)
 
-    def _record_and_claim(self) -> None:
-        want = self._want() if self._look or self._reports else None
-        if want is None and not self._reports:
-            return
-        reports = list(self._reports)
+    def _record_and_claim(self) -> tuple[Claimed, ...]:
+        """One transaction: what has ended, and what comes next. Returns what was claimed."""
+        reports = list(self._crew.reports)
+        want = self._want() if self._look or reports else None
+        if want is None and not reports:
+            return ()
         outcomes = [report.outcome for report in reports]
         now = self._clock.now()
         cycle = self._try("cycle", lambda: self._store.cycle(self._id, outcomes, want, now=now))
         if cycle is None:
-            return
-        self._reports.clear()
+            return ()
+        self._crew.reports.clear()
         for report, recorded in zip(reports, cycle.recorded, strict=True):
             self._settle(report, recorded)
         if cycle.recorded:
             self._ring(cycle.recorded)
-        self._unstarted.extend(cycle.claimed)
         self._claims += len(cycle.claimed)
         if want is not None:
             self._look = len(cycle.claimed) == want.limit
             self._looked = not cycle.claimed
             pause = min(self._options.poll_interval_s, _or(cycle.next_due_s, LONGEST_SLEEP_S))
             self._deadlines.set("look", now.mono + pause)
+        return cycle.claimed
 
     def _settle(self, report: Report, recorded: Recorded) -> None:
         """After the commit: say it, and remove what now is in the database."""
@@ -592,76 +450,18 @@ class Worker:
         if self._options.slots is not None:
             bell.ring(workers_dir(path), None)
 
-    def _report_unstarted(self, claimed: Claimed, state: AttemptState, reason: Reason) -> None:
-        text = "worker shut down" if reason is Reason.WORKER_SHUTDOWN else reason.value
-        self._report_no_process(claimed, state, reason, text)
-
-    def _report_no_process(
-        self, claimed: Claimed, state: AttemptState, reason: Reason, text: str
-    ) -> None:
-        outcome = Outcome(claimed.attempt_id, state, reason, None, text, 0.0, 0, NOTHING, NOTHING)
-        self._reports.append(Report(outcome, claimed, None))
-
-    # -- starting -----------------------------------------------------------------------
-
-    def _start_claimed(self) -> None:
-        pending, self._unstarted = self._unstarted, []
-        while pending:
-            claimed = pending.pop(0)
-            try:
-                self._start(claimed)
-            except SpawnFailed as error:
-                text = f"spawn failed: {error}"
-                self._report_no_process(claimed, AttemptState.FAILED, Reason.SPAWN_FAILED, text)
-                self._deadlines.sooner("again", 0.0)
-            except NoResources as error:
-                mono = self._clock.now().mono
-                self._patience.pause("start", error, mono)
-                self._deadlines.sooner("again", mono + RESOURCES_PAUSE_S)
-                self._unstarted = [claimed, *pending]
-                return
-            else:
-                self._patience.over("start")
-
-    def _start(self, claimed: Claimed) -> None:
-        mono = self._clock.now().mono
-        if not self._station.guarded:
-            self._ensure_guardian(mono)
-            if not self._station.guarded:
-                raise NoResources("the guardian cannot be started")
-        slot = self._free.pop()
-        try:
-            running = attempt.start(
-                claimed,
-                slot,
-                self._station.roster,
-                db_path=self._store.path,
-                base_env=self._base_env,
-                mono=mono,
-            )
-        except BaseException:
-            self._station.roster.clear(slot.index)
-            self._free.append(slot)
-            raise
-        self._children.watch(running.pid)
-        self._running[running.pid] = running
-        if claimed.timeout_s is not None:
-            self._deadlines.set(("timeout", claimed.attempt_id), mono + claimed.timeout_s)
-        self._deadlines.sooner("output", mono + OUTPUT_LOOK_S)
-
     # -- the end ------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
-        if self._running:
+        if self._crew.running:
             # Trees that cannot be ended must not keep a worker that has to go.
-            ending = self._failure is not None or self._stops_seen > 1
-            return ending and all(one.ending and one.ending.stuck for one in self._running.values())
+            return (self._failure is not None or self._stops_seen > 1) and self._crew.all_stuck()
         if self._failure is not None:
             return True
-        if self._reports:
+        if self._crew.reports:
             # Whoever insists a third time would rather have the jobs run again.
             return self._stops_seen > 2
-        if self._unstarted:
+        if self._crew.unstarted:
             return False
         if self._stops_seen:
             return True
@@ -704,7 +504,7 @@ class Worker:
                 if lanes is None or lane in lanes
             )
             done = self._executed - self._failed
-            self._progress(done, self._failed, len(self._running), left)
+            self._progress(done, self._failed, len(self._crew.running), left)
         self._deadlines.set("progress", self._clock.now().mono + PROGRESS_S)
 
 

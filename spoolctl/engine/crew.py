@@ -1,0 +1,315 @@
+"""The attempts that one worker runs, from the claim until they can be reported.
+
+Knows processes and streams, not the store: what has ended waits in `reports` for the
+worker's next transaction.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from spoolctl.core.records import Claimed, Instant, Outcome
+from spoolctl.core.states import AttemptState, Reason
+from spoolctl.engine import attempt
+from spoolctl.engine.attempt import NoResources, Running, Why
+from spoolctl.engine.capture import NOTHING
+from spoolctl.engine.children import Children
+from spoolctl.engine.log import Log
+from spoolctl.engine.loop import Deadlines
+from spoolctl.engine.options import WorkOptions
+from spoolctl.engine.patience import Patience
+from spoolctl.engine.station import Station
+from spoolctl.process import tree
+from spoolctl.process.spawn import SpawnFailed
+
+OUTPUT_LOOK_S = 1.0
+RESOURCES_PAUSE_S = 1.0
+STRAGGLERS_S = 0.05
+
+
+class Report(NamedTuple):
+    """An attempt that has ended and is not recorded yet; `running` is None if it never ran."""
+
+    outcome: Outcome
+    claimed: Claimed
+    running: Running | None
+
+
+class Crew:
+    """Starts attempts, watches them, ends their trees.
+
+    `stuck` is called with an attempt's id and a reason when its processes cannot be ended.
+    Deadlines that it sets: `("timeout", attempt id)`, `output`, `unreported`, `guardian`,
+    `again`; the worker calls the methods for them.
+    """
+
+    def __init__(
+        self,
+        db_path: str,
+        station: Station,
+        deadlines: Deadlines,
+        patience: Patience,
+        options: WorkOptions,
+        *,
+        log: Log,
+        mono: Callable[[], float],
+        stuck: Callable[[int, str], None],
+    ) -> None:
+        self._db_path = db_path
+        self._station = station
+        self._deadlines = deadlines
+        self._patience = patience
+        self._options = options
+        self._log = log
+        self._mono = mono
+        self._stuck = stuck
+        self._children = Children()
+        self._base_env = dict(os.environ)
+        self._running: dict[int, Running] = {}  # by the leader's pid
+        self._free = list(reversed(station.slots))
+        self.unstarted: list[Claimed] = []
+        self.reports: list[Report] = []
+
+    @property
+    def children(self) -> Children:
+        """The worker's child processes."""
+        return self._children
+
+    @property
+    def free(self) -> int:
+        """How many more commands may be started."""
+        return len(self._free)
+
+    @property
+    def running(self) -> Collection[Running]:
+        """Attempts whose command was started and whose end is not confirmed."""
+        return self._running.values()
+
+    def next_mono(self) -> float | None:
+        """When `end_trees` has something to do next, on the monotonic clock."""
+        return min(
+            (one.due_mono for one in self.running if one.ending and not one.ending.gone),
+            default=None,
+        )
+
+    def all_stuck(self) -> bool:
+        """Whether nothing is left but processes that cannot be ended."""
+        return all(one.ending and one.ending.stuck for one in self.running)
+
+    # -- starting -----------------------------------------------------------------------
+
+    def start(self, claimed: Iterable[Claimed]) -> None:
+        """Start these and those that waited for resources; what cannot be is reported."""
+        pending = [*self.unstarted, *claimed]
+        self.unstarted = []
+        while pending:
+            one = pending.pop(0)
+            try:
+                self._start(one)
+            except SpawnFailed as error:
+                text = f"spawn failed: {error}"
+                self._report_idle(one, AttemptState.FAILED, Reason.SPAWN_FAILED, text)
+                self._deadlines.sooner("again", 0.0)
+            except NoResources as error:
+                mono = self._mono()
+                self._patience.pause("start", error, mono)
+                self._deadlines.sooner("again", mono + RESOURCES_PAUSE_S)
+                self.unstarted = [one, *pending]
+                return
+            else:
+                self._patience.over("start")
+
+    def _start(self, claimed: Claimed) -> None:
+        mono = self._mono()
+        if not self._station.guarded:
+            self.ensure_guardian()
+            if not self._station.guarded:
+                raise NoResources("the guardian cannot be started")
+        slot = self._free.pop()
+        try:
+            running = attempt.start(
+                claimed,
+                slot,
+                self._station.roster,
+                db_path=self._db_path,
+                base_env=self._base_env,
+                mono=mono,
+            )
+        except BaseException:
+            self._station.roster.clear(slot.index)
+            self._free.append(slot)
+            raise
+        self._children.watch(running.pid)
+        self._running[running.pid] = running
+        if claimed.timeout_s is not None:
+            self._deadlines.set(("timeout", claimed.attempt_id), mono + claimed.timeout_s)
+        self._deadlines.sooner("output", mono + OUTPUT_LOOK_S)
+
+    def ensure_guardian(self) -> None:
+        """Start the guardian, or replace one that was killed; if need be a little later."""
+        mono = self._mono()
+        try:
+            self._station.ensure_guardian(self._children, mono, self._log)
+        except OSError as error:
+            self._log(f"spoolctl: cannot start the guardian: {error.strerror}")
+        if not self._station.guarded:
+            self._deadlines.set("guardian", mono + RESOURCES_PAUSE_S)
+
+    def _report_idle(
+        self, claimed: Claimed, state: AttemptState, reason: Reason, text: str
+    ) -> None:
+        outcome = Outcome(claimed.attempt_id, state, reason, None, text, 0.0, 0, NOTHING, NOTHING)
+        self.reports.append(Report(outcome, claimed, None))
+
+    # -- watching -----------------------------------------------------------------------
+
+    def collect(self, now: Instant) -> None:
+        """Take note of children that have ended."""
+        for ended in self._children.poll():
+            running = self._running.get(ended.pid)
+            if running is None:
+                if self._station.guardian_ended(ended.pid):
+                    self._children.release(ended.pid)
+                    self.ensure_guardian()
+                continue
+            running.has_ended(ended, now.mono)
+            self._deadlines.drop(("timeout", running.attempt_id))
+            if ended.code != 0:
+                running.end(Why.FAILED, self._options.grace_s, now.mono)
+            if running.gone:
+                self._has_gone(running)
+
+    def look_at_output(self, now: Instant) -> None:
+        """Hold streams to their limit."""
+        for running in self.running:
+            if running.ending is not None:
+                continue
+            with suppress(OSError):
+                if not running.streams.look(self._options.max_output_bytes):
+                    self._log(f"spoolctl: job {running.claimed.job_id} exceeds the output limit")
+                    running.end(Why.OUTPUT_LIMIT, self._options.grace_s, now.mono)
+        if self._running:
+            self._deadlines.set("output", now.mono + OUTPUT_LOOK_S)
+
+    def report_late(self) -> None:
+        """Report what had to wait, for stragglers or for room on the disk."""
+        for running in [one for one in self.running if one.gone]:
+            self._has_gone(running)
+
+    # -- ending -------------------------------------------------------------------------
+
+    def time_out(self, attempt_id: object, now: Instant) -> None:
+        """The attempt has used up its time."""
+        for running in self.running:
+            if running.attempt_id == attempt_id and running.ended is None:
+                running.end(Why.TIMEOUT, self._options.grace_s, now.mono)
+
+    def shut_down(self) -> None:
+        """End what runs; it will be given back without spending its budget."""
+        mono = self._mono()
+        for running in self.running:
+            if running.ended is None:
+                running.end(Why.SHUTDOWN, self._options.grace_s, mono)
+        self.give_back_unstarted()
+
+    def give_back_unstarted(self) -> None:
+        """What waits for resources will not be started any more."""
+        reason = Reason.WORKER_SHUTDOWN
+        for claimed in self.unstarted:
+            self._report_idle(claimed, AttemptState.ABANDONED, reason, attempt.SHUT_DOWN)
+        self.unstarted.clear()
+
+    def lose(self, lost: Collection[int]) -> None:
+        """These attempts were canceled or forced: end them, their results do not count."""
+        mono = self._mono()
+        for running in self.running:
+            if running.attempt_id in lost and not running.lost:
+                running.lost = True
+                self._log(
+                    f"spoolctl: job {running.claimed.job_id} ownership lost;"
+                    " killing its process group"
+                )
+                running.end(Why.LOST, self._options.grace_s, mono)
+        for claimed in [one for one in self.unstarted if one.attempt_id in lost]:
+            self.unstarted.remove(claimed)
+            self._report_idle(claimed, AttemptState.CANCELED, Reason.CANCELED, "canceled")
+
+    def abandon(self) -> None:
+        """The queue is gone: end everything, report nothing."""
+        mono = self._mono()
+        self.unstarted.clear()
+        self.reports.clear()
+        for running in self.running:
+            running.end(Why.STORE_GONE, self._options.grace_s, mono)
+            running.why = Why.STORE_GONE
+        self.report_late()
+
+    def end_trees(self, snapshot: Callable[[], tree.Snapshot], now: Instant) -> None:
+        """Go on ending the processes of attempts that have to go."""
+        for running in list(self.running):
+            ending = running.ending
+            if ending is None or ending.gone or running.due_mono > now.mono:
+                continue
+            wait = ending.step(snapshot(), now.mono)
+            if wait is not None:
+                running.due_mono = now.mono + wait
+                self._explain_stuck(running)
+            elif running.gone:
+                self._has_gone(running)
+
+    def _explain_stuck(self, running: Running) -> None:
+        reason = running.ending.stuck if running.ending else None
+        if reason is not None and reason != running.told:
+            running.told = reason
+            self._log(f"spoolctl: job {running.claimed.job_id} cannot be ended: {reason}")
+            self._stuck(running.attempt_id, reason)
+
+    def _has_gone(self, running: Running) -> None:
+        """The attempt is over and its processes are gone: it can be reported."""
+        if running.why is Why.STORE_GONE:
+            self._let_go(running)
+            running.streams.close()
+            return
+        survivors = 0 if running.ending else self._survivors(running)
+        mono = self._mono()
+        if survivors != 0 and mono < running.started_mono + running.duration_s + STRAGGLERS_S:
+            # The rest of a pipeline ends a moment after its shell: no survivors yet.
+            self._deadlines.sooner("unreported", mono + STRAGGLERS_S / 10)
+            return
+        try:
+            outcome = attempt.outcome(
+                running,
+                inline_bytes=self._options.inline_bytes,
+                limit_bytes=self._options.max_output_bytes,
+                survivors=survivors,
+            )
+        except OSError as error:
+            # A full or failing disk: nothing may be called durable yet. Again in a moment.
+            pause = self._patience.pause("output", error, mono)
+            self._deadlines.sooner("unreported", mono + pause)
+            return
+        self._patience.over("output")
+        self._let_go(running)
+        self._free.append(running.slot)
+        self.reports.append(Report(outcome, running.claimed, running))
+
+    def _let_go(self, running: Running) -> None:
+        # Not before: until its leader is collected its pid, by which we know it, is taken.
+        self._children.release(running.pid)
+        del self._running[running.pid]
+
+    def _survivors(self, running: Running) -> int | None:
+        """How many processes a succeeded attempt left running; None if that cannot be seen.
+
+        Cheap where there are none.
+        """
+        if running.slot.is_free() and tree.other_children(self._children.known) is False:
+            return 0
+        try:
+            found = tree.Snapshot.take().search(running.target)
+        except OSError:
+            return None
+        return len(found.members) if found.complete and found.settled else None
