@@ -151,7 +151,7 @@ def misbehaved(history: History) -> Iterator[str]:
 
 def lost(history: History) -> Iterator[str]:
     """Every acknowledged job is there, or was deleted by a prune that said so."""
-    known = {job.id for job in history.jobs}
+    known = {job.id for job in history.jobs} - history.pruned
     added = {act.job for act in history.acts if act.kind == "add" and act.sure and act.job}
     prunes = [act for act in history.acts if act.kind == "prune"]
     missing = sorted(added - known)

@@ -36,7 +36,7 @@ class Client:
     @classmethod
     def add(cls, run: Run, command: Sequence[str], lane: str) -> Client:
         """`spoolctl add`."""
-        flags = ["--queue", lane, "--timeout", "5", "--max-retries", "1"]
+        flags = ["--queue", lane, "--timeout", "5", "--max-retries", "1", "--max-crashes", "2"]
         return cls(run, "add", [*flags, "--", *command], None)
 
     @classmethod

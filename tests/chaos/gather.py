@@ -21,10 +21,11 @@ SURVIVORS_S = 5.0
 
 def jobs(queue: Queue) -> list[Job]:
     """All jobs with their attempts and a verdict on each stored stream."""
-    return [_job(queue, queue.detail(job.id)) for job in reversed(queue.jobs(limit=None))]
+    return [job_of(queue, queue.detail(job.id)) for job in reversed(queue.jobs(limit=None))]
 
 
-def _job(queue: Queue, detail: JobDetail) -> Job:
+def job_of(queue: Queue, detail: JobDetail) -> Job:
+    """One job, with a verdict on each stored stream."""
     job = detail.job
     return Job(
         id=job.id,

@@ -100,11 +100,11 @@ class History(NamedTuple):
     """Everything about one run.
 
     `entries`: the event ledger, what was seen of pruned jobs included. `seen`: entries as
-    they were read while the run went on. `left`: descriptions of processes that live on after
-    the end; `litter`: files that no running attempt and no stored stream explains;
-    `faults`: what the operator noted at once (a worker that crashed, or did not end).
-    `ceilings`: queue -> the most attempts at a time. `grace_s`: how long after the death of
-    its worker a tree may live.
+    they were read while the run went on. `pruned`: those of `jobs` that are as they were before
+    a prune deleted them. `left`: descriptions of processes that live on after the end;
+    `litter`: files that no running attempt and no stored stream explains; `faults`: what the
+    operator noted at once (a worker that crashed, or did not end). `ceilings`: queue -> the
+    most attempts at a time. `grace_s`: how long after the death of its worker a tree may live.
     """
 
     records: list[Record]
@@ -116,5 +116,6 @@ class History(NamedTuple):
     left: tuple[str, ...] = ()
     litter: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    pruned: frozenset[int] = frozenset()
     ceilings: dict[str, int] = {}  # noqa: RUF012 - never changed
     grace_s: float = 5.0

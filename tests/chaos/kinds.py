@@ -46,6 +46,9 @@ KINDS = {
     "fails, its daemon has no environment": Kind(
         3, (0.1, 0.5), {"exit": 3, "child": "clean", "child_life": 20}
     ),
+    "fails, its child has neither": Kind(
+        2, (0.0, 0.5), {"exit": 3, "child": "mute", "child_life": 3}
+    ),
     "slow, with a daemon": Kind(4, (0.5, 2.0), {"child": "setsid,double,bare", "child_life": 2}),
     "leaves a daemon that writes": Kind(
         3, (0.0, 0.5), {"child": "double", "child_life": 1, "err": 20_000, "err_by": "child"}

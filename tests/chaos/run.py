@@ -13,7 +13,7 @@ from typing import Any
 
 from spoolctl import Queue
 from spoolctl.core.retry import RetryPolicy
-from spoolctl.core.states import State
+from spoolctl.core.states import SETTLED, State
 from spoolctl.errors import (
     IllegalTransition,
     KeyConflict,
@@ -24,7 +24,7 @@ from spoolctl.errors import (
 )
 from tests.chaos import gather, ledger
 from tests.chaos.fleet import Fleet
-from tests.chaos.history import Act, Entry, History
+from tests.chaos.history import Act, Entry, History, Job
 
 JOB = str(Path(__file__).with_name("job.py"))
 PYTHON = (sys.executable, "-I", "-S", "-B")
@@ -79,7 +79,8 @@ class SmallDisk:
 class Run:
     """A queue at `folder` (or on a small disk) under the eyes of its operator.
 
-    `without`: mechanisms that its workers do not have.
+    `without`: mechanisms that its workers do not have. `latest`: each job's latest
+    event; `archive`: jobs that may be pruned, with the id of that event.
     """
 
     def __init__(
@@ -94,6 +95,8 @@ class Run:
         self.queue = Queue(self.db, wait_s=0.5)
         self.acts: list[Act] = []
         self.seen: list[Entry] = []
+        self.latest: dict[int, Entry] = {}
+        self.archive: dict[int, tuple[int, Job]] = {}
         self.ceilings: dict[str, int] = {}
         self.faults: list[str] = []
         self.grace_s = 5.0
@@ -153,8 +156,9 @@ class Run:
             self.acts.append(Act(kind, job_id, sure=False, at=ledger.boot_time()))
 
     def prune(self, older_than_s: float) -> None:
-        """Delete old settled jobs of all kinds, after a last look at the events."""
+        """Delete old settled jobs of all kinds, after a last look at them and the events."""
         self.watch()
+        self._archive()
         states = ("done", "dead", "failed", "canceled")
         try:
             done = self.queue.prune(older_than_s, states=states)
@@ -162,6 +166,27 @@ class Run:
             self.acts.append(Act("prune", sure=False, at=ledger.boot_time()))
             return
         self.acts.append(Act("prune", deleted=done.jobs, at=ledger.boot_time()))
+
+    def _archive(self) -> None:
+        """Keep what is known of settled jobs, so that pruned ones are checked too."""
+        now = ledger.boot_time()
+        for job in self.queue.jobs(states=tuple(SETTLED), limit=None):
+            last = self.latest.get(job.id)
+            if last is None or (job.id in self.archive and self.archive[job.id][0] == last.id):
+                continue
+            detail = self.queue.detail(job.id)
+            quiet = now - (last.seen or now) > gather.SURVIVORS_S
+            if quiet or not any(attempt.survivors for attempt in detail.attempts):
+                self.archive[job.id] = last.id, gather.job_of(self.queue, detail)
+
+    def _pruned(self) -> list[Job]:
+        """Jobs that were deleted, as they were in the end."""
+        left = {job.id for job in self.queue.jobs(limit=None)}
+        return [
+            job
+            for job_id, (last_id, job) in self.archive.items()
+            if job_id not in left and self.latest[job_id].id == last_id
+        ]
 
     def unsettled(self) -> int:
         """How many jobs are waiting or running."""
@@ -173,7 +198,9 @@ class Run:
         last = self.seen[-1].id if self.seen else 0
         for row in self.queue.events(since_id=last, limit=None).events:
             at = ledger.boot_time()
-            self.seen.append(Entry(row.id, row.job_id, row.event.value, row.worker_name, at))
+            entry = Entry(row.id, row.job_id, row.event.value, row.worker_name, at)
+            self.seen.append(entry)
+            self.latest[entry.job] = entry
 
     # -- the end ------------------------------------------------------------------------
 
@@ -194,16 +221,18 @@ class Run:
 
     def history(self) -> History:
         """Everything about the run, for the checker. Nothing may run any more."""
+        pruned = self._pruned()
         return History(
             records=ledger.read(str(self.ledger)),
             acts=self.acts,
-            jobs=gather.jobs(self.queue),
+            jobs=[*pruned, *gather.jobs(self.queue)],
             entries=gather.entries(self.queue, self.seen),
             seen=self.seen,
             workers=[member.fact() for member in self.fleet.all],
             left=gather.left_over(self.db, self.ledger),
             litter=gather.litter(self.queue),
             faults=(*self.faults, *self.fleet.faults, *gather.job_errors(self.ledger)),
+            pruned=frozenset(job.id for job in pruned),
             ceilings=self.ceilings,
             grace_s=self.grace_s,
         )

@@ -27,6 +27,11 @@ PACE_S = 0.07
 LOOK_S = 0.02
 """How often to look after workers, clients and events."""
 
+RUNS = ("claimed",)
+WAITS = ("reaped", "failed", "timed_out", "released", "retried")
+ENDED = ("dead", "canceled", "failed_final")
+"""A job's latest event, and what it tells of the job's state."""
+
 STEPS_S = (0.0, 5.0, -5.0, 3600.0, -3600.0, 365.25 * 86400, -365.25 * 86400)
 CEILING = 2
 NARROW: dict[str, Any] = {"lanes": ["narrow"], "slots": CEILING}
@@ -42,7 +47,6 @@ class Storm:
         self.backlog = backlog
         self.did: Counter[str] = Counter()
         self._later: list[tuple[float, int, Callable[[], None]]] = []
-        self._jobs: list[int] = []
         self._clients: list[Client] = []
         self._holders: list[subprocess.Popen[bytes]] = []
         self._next = 0.0
@@ -184,28 +188,28 @@ class Storm:
         if self.rng.random() < 0.15:
             self._keys += self.rng.random() < 0.5
             options["key"] = f"key-{self._keys}"
-        job_id = self.run.add(self.run.command(wrap=kind.wrap, **words), **options)
-        if job_id is not None:
-            self._jobs.append(job_id)
+        self.run.add(self.run.command(wrap=kind.wrap, **words), **options)
 
-    def _job(self) -> int | None:
-        """Rather a recent one."""
-        return self.rng.choice(self._jobs[-40:]) if self._jobs else None
+    def _job(self, *latest: str) -> int | None:
+        """A job by its latest event, rather a recent one."""
+        known = self.run.latest
+        found = [job for job in reversed(known) if known[job].event in latest][:30]
+        return self.rng.choice(found) if found else None
 
     def _cancel(self) -> None:
-        if job_id := self._job():
+        if job_id := self._job("added", *RUNS, *WAITS):
             self.run.cancel(job_id)
 
     def _retry(self) -> None:
-        if job_id := self._job():
+        if job_id := self._job(*ENDED):
             self.run.retry(job_id)
 
     def _force(self) -> None:
-        if job_id := self._job():
+        if job_id := self._job(*RUNS):
             self.run.retry(job_id, force=True)
 
     def _cancel_and_retry(self) -> None:
-        job_id = self._job()
+        job_id = self._job(*RUNS)
         if job_id and self.run.cancel(job_id):
             self.run.retry(job_id)
 
@@ -214,8 +218,8 @@ class Storm:
 
     def _client(self) -> None:
         """A verb on the command line, killed at some moment or left alone."""
-        job_id = self._job()
-        verb = self.rng.choice(("add", "cancel", "retry"))
+        verb = self.rng.choice(("add", "cancel", "cancel", "retry"))
+        job_id = self._job(*(ENDED if verb == "retry" else RUNS))
         if verb == "add":
             _, words, options = kinds.draw(self.rng)
             client = Client.add(self.run, self.run.command(**words), str(options["queue"]))

@@ -140,6 +140,9 @@ GOOD: dict[str, Callable[[History], History]] = {
     "a pruned job": lambda h: with_acts(
         h._replace(jobs=[], entries=[], seen=[]), Act("prune", deleted=1, at=6.0)
     ),
+    "a pruned job that was looked at before": lambda h: with_acts(
+        h._replace(pruned=frozenset({1})), Act("prune", deleted=1, at=6.0)
+    ),
     "a prune whose client was killed": lambda h: with_acts(
         h._replace(jobs=[], entries=[], seen=[]), Act("prune", sure=False, at=6.0)
     ),
@@ -238,6 +241,7 @@ FORGED: dict[str, dict[str, Callable[[History], History]]] = {
         "more than were pruned": lambda h: with_acts(
             h._replace(jobs=[]), Act("add", 2), Act("prune", deleted=1, at=7.0)
         ),
+        "archived, but nobody pruned": lambda h: h._replace(pruned=frozenset({1})),
         "ran after it was pruned": lambda h: with_acts(
             h._replace(jobs=[], entries=[], seen=[]), Act("prune", deleted=1, at=5.0)
         ),
