@@ -146,13 +146,20 @@ def test_a_damaged_file_is_not_ready(queue: Path) -> None:
     assert statuses(doctor(queue, "--db", "queue.db", ready=False)) == "ppppfsp"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_not_ready(queue: Path) -> None:
-    queue.chmod(0o500)
-    try:
-        assert statuses(doctor(queue, "--db", "queue.db", ready=False))[2] == "f"
-    finally:
-        queue.chmod(0o700)
+@pytest.mark.parametrize(("name", "at"), [("", 2), ("queue.db", 4)])
+def test_what_cannot_be_written_is_not_ready(
+    name: str, at: int, queue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = os.access  # which says yes to everything, for root
+
+    def access(path: str, mode: int) -> bool:
+        denied = bool(mode & os.W_OK) and path == str(queue / name).rstrip("/")
+        return not denied and allowed(path, mode)
+
+    monkeypatch.setattr(os, "access", access)
+    data = doctor(queue, "--db", "queue.db", ready=False)
+    assert data["checks"][at]["status"] == "fail"
+    assert "is not writable" in data["checks"][at]["message"]
 
 
 def test_it_works_while_a_writer_holds_the_lock(queue: Path) -> None:
