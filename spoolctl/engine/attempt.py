@@ -119,7 +119,7 @@ class Running:
     `ending` is set while its processes are being ended, `why` says for what; `due_mono` is
     when that goes on. `lost`: canceled or forced, the result will not count. `ended` and
     `duration_s` are set when the leader has exited. `told` is what was last said of
-    processes that cannot be ended.
+    processes that cannot be ended. `key` names it in the crew, `place` in the roster.
     """
 
     def __init__(
@@ -136,6 +136,8 @@ class Running:
         self.duration_s = 0.0
         self.why: Why | None = None
         self.lost = False
+        self.key = pid
+        self.place = slot.index
         self.ending: Ending | None = None
         self.due_mono = 0.0
         self.told: str | None = None

@@ -68,7 +68,9 @@ class Crew:
         self._stuck = stuck
         self._children = Children()
         self._base_env = dict(os.environ)
-        self._running: dict[int, Running] = {}  # by the leader's pid
+        # By the leader's pid while that is ours, then by minus the attempt's id.
+        self._running: dict[int, Running] = {}
+        self._places = len(station.slots)
         self._free = list(reversed(station.slots))
         self.unstarted: list[Claimed] = []
         self.reports: list[Report] = []
@@ -293,13 +295,35 @@ class Crew:
             return
         self._patience.over("output")
         self._let_go(running)
-        self._free.append(running.slot)
         self.reports.append(Report(outcome, running.claimed, running))
 
     def _let_go(self, running: Running) -> None:
         # Not before: until its leader is collected its pid, by which we know it, is taken.
-        self._children.release(running.pid)
-        del self._running[running.pid]
+        del self._running[running.key]
+        if running.key == running.pid:
+            self._children.release(running.pid)
+            self._free.append(running.slot)
+
+    def end_survivors(self, report: Report) -> None:
+        """A success that came too late: its job was canceled or forced, so what it left
+        running has to go before that attempt is reported as gone.
+
+        Its slot may serve another command already, so it gets a place of its own in the
+        roster, for the guardian.
+        """
+        running = report.running
+        if running is None:
+            return
+        target = running.target
+        running.key, running.place = -running.attempt_id, self._places
+        self._places += 1
+        roster = self._station.roster
+        with suppress(OSError):  # a full disk: then the reaper's search has to do
+            roster.announce(running.place, target.token, target.lock_path or "")
+            roster.spawned(running.place, running.pid, running.start)
+        running.lost = True
+        self._running[running.key] = running
+        running.end(Why.LOST, self._options.grace_s, self._mono())
 
     def _survivors(self, running: Running) -> int | None:
         """How many processes a succeeded attempt left running; None if that cannot be seen.

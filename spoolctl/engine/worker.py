@@ -428,10 +428,13 @@ class Worker:
     def _settle(self, report: Report, recorded: Recorded) -> None:
         """After the commit: say it, and remove what now is in the database."""
         outcome, claimed, running = report.outcome, report.claimed, report.running
+        if recorded.job_state is None and outcome.survivors != 0:
+            self._crew.end_survivors(report)
+            return
         if running is not None:
             running.streams.remove(outcome.stdout, outcome.stderr)
             running.streams.close()
-            self._station.roster.clear(running.slot.index)
+            self._station.roster.clear(running.place)
         self._last = (claimed, outcome, recorded)
         released = outcome.reason is Reason.WORKER_SHUTDOWN
         if not released:

@@ -118,7 +118,8 @@ class Store(Protocol):
         Promotes due jobs on the way (a bounded step). Order of claims: `priority`
         descending, `next_run_at` ascending, `id` ascending within a lane; lanes in order of
         preference; with all queues, over all of them by the same rule. A report on an
-        attempt that is no longer running only sets `gone_at` and keeps its output.
+        attempt that is no longer running only sets `gone_at` and keeps its output; one that
+        leaves survivors behind does not even that: the owner has to end them first.
         """
 
     def finish(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from spoolctl.core.records import Job, JobFilter
 from spoolctl.core.states import State
-from spoolctl.store.sqlite import rows
+from spoolctl.store.sqlite import rows, sql
 from spoolctl.store.sqlite.asking import Asking
 
 # So few jobs of a priority or above are all looked at; other filters would yield more.
@@ -69,15 +69,16 @@ class Finding(Asking):
             above = self._priorities_from(wanted.priority_min, narrow=_is_narrowed(wanted))
             if above is not None:
                 return above
-        if wanted.queue is not None:
-            states = wanted.states or tuple(State)
-            return [
-                _jobs("jobs_by_lane", "queue = ? AND state = ?", wanted.queue, state.value)
-                for state in states
-            ]
-        if wanted.states:
-            return [_jobs("jobs_by_state", "state = ?", state.value) for state in wanted.states]
-        return None
+        if wanted.queue is None and not wanted.states:
+            return None
+        lanes = [wanted.queue]
+        if wanted.queue is None:
+            lanes = [row[0] for row in self._c.execute(sql.LANES)]
+        return [
+            _jobs("jobs_by_lane", "queue = ? AND state = ?", lane, state.value)
+            for lane in lanes
+            for state in wanted.states or State
+        ]
 
     def _priorities_from(self, lowest: int, *, narrow: bool) -> list[Branch] | None:
         """Branches by priority, where these are the better drivers."""

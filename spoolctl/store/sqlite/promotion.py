@@ -30,11 +30,12 @@ class Promotion(Base):
         (after a long pause, 100,000 scheduled for one moment) those with the highest
         priority come first, so that the next claim is right, and the rest in further steps.
         """
+        waiting = self._waiting(lanes)
+        if not waiting:
+            return False
         boot = self._boot(now)
         more = self._leave_other_boots(boot)
-        for lane in (None,) if lanes is None else lanes:
-            if lane is not None and not self._has_waiting(lane):
-                continue
+        for lane in waiting:
             ids = self._due(lane, boot, now)
             if len(ids) > STEP:
                 more = True
@@ -42,9 +43,12 @@ class Promotion(Base):
             self._c.executemany(sql.PROMOTE, [(job_id,) for job_id in ids])
         return more
 
-    def _has_waiting(self, lane: str) -> bool:
-        row = self._c.execute(sql.LANE, (lane,)).fetchone()
-        return row is not None and row[1] > 0
+    def _waiting(self, lanes: Sequence[str] | None) -> list[str | None]:
+        """Those of the lanes in which jobs wait for their time; None stands for all queues."""
+        if lanes is None:
+            return [None] if self._c.execute(sql.ANY_WAITING).fetchone() is not None else []
+        rows = [(lane, self._c.execute(sql.LANE, (lane,)).fetchone()) for lane in lanes]
+        return [lane for lane, row in rows if row is not None and row[1] > 0]
 
     def _leave_other_boots(self, boot: int) -> bool:
         """After a reboot, delays that the old boot's clock measured follow the wall clock."""
@@ -103,13 +107,14 @@ class Promotion(Base):
 
     def _next_due_s(self, lanes: Sequence[str] | None, now: Instant) -> float | None:
         """Seconds until the next job of the lanes is due; 0 if one is; None if none waits."""
+        waiting = self._waiting(lanes)
+        if not waiting:
+            return None
         boot = self._boot(now)
         if self._c.execute(sql.OTHER_BOOTS, (boot, 1)).fetchone() is not None:
             return 0.0
         waits = []
-        for lane in (None,) if lanes is None else lanes:
-            if lane is not None and not self._has_waiting(lane):
-                continue
+        for lane in waiting:
             for clock, reading in self._clocks(boot, now):
                 if lane is None:
                     due = self._c.execute(sql.NEXT_DUE_ANYWHERE, (clock,)).fetchone()[0]

@@ -241,18 +241,19 @@ ATTEMPT_COLUMNS = (
 """What `attempt_of` reads; from `attempts LEFT JOIN workers`."""
 
 IN_FILE = {"stdout": 1, "stderr": 2}
-"""Bits of `attempts.in_files`."""
+"""Bits of `attempts.in_files`: what stays a file after the end. Until then all streams are."""
 
 
 def attempt_of(row: Row, db_path: str) -> Attempt:
     """The attempt of a row by `ATTEMPT_COLUMNS`."""
     token = row[1].hex()
     captures: dict[str, dict[str, Any]] = parse(row[18]) if row[18] else {}
+    files = row[17] if row[13] is not None else sum(IN_FILE.values())
 
     def stream(name: str, size_bytes: int) -> StreamInfo:
         extra = captures.get(name, {})
         missing = extra.get("missing", False)
-        in_file = bool(row[17] & IN_FILE[name])
+        in_file = bool(files & IN_FILE[name])
         return StreamInfo(
             stored="missing" if missing else "file" if in_file else "database",
             path=stream_path(db_path, token, name) if missing or in_file else None,

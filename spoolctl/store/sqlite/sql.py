@@ -64,7 +64,6 @@ EVENTS_OF_JOB = f"{_EVENTS} WHERE events.job = ? AND events.id > ? ORDER BY even
 
 # -- attempts ---------------------------------------------------------------------------
 
-NEXT_ATTEMPT_NO = "SELECT coalesce(max(no), 0) + 1 FROM attempts WHERE job = ?"
 ADD_ATTEMPT = (
     "INSERT INTO attempts (job, no, token, state, worker, started_at)"
     " VALUES (?, ?, ?, 'running', ?, ?)"
@@ -76,6 +75,11 @@ RUNNING_ATTEMPT = (
 )
 IS_LIVING = "SELECT 1 FROM attempts WHERE job = ? AND gone_at IS NULL LIMIT 1"
 ATTEMPT_STATUS = "SELECT job, no, state, worker, gone_at FROM attempts WHERE id = ?"
+ATTEMPT_WITH_JOB = (
+    "SELECT attempts.job, attempts.state, attempts.worker, attempts.gone_at,"
+    f" {JOB_COLUMNS} FROM attempts LEFT JOIN jobs ON jobs.id = attempts.job"
+    " WHERE attempts.id = ?"
+)
 # Ends an attempt that still runs; one that was ended by a cancel keeps that end.
 END_ATTEMPT = (
     "UPDATE attempts SET state = ?, finished_at = ?, duration_s = ?, gone_at = ?,"
@@ -101,23 +105,31 @@ ATTEMPTS_OF_JOB = f"{_ATTEMPTS} WHERE attempts.job = ? ORDER BY attempts.no"
 LATEST_ATTEMPT = f"{_ATTEMPTS} WHERE attempts.job = ? ORDER BY attempts.no DESC LIMIT 1"
 ATTEMPT_OF_NO = f"{_ATTEMPTS} WHERE attempts.job = ? AND attempts.no = ?"
 ATTEMPT_NOS = "SELECT no FROM attempts WHERE job = ? ORDER BY no"
-TOKENS_IN_FILES = "SELECT token FROM attempts WHERE in_files > 0"
+# While an attempt may live its streams are files, whatever its row says.
+TOKENS_IN_FILES = (
+    "SELECT token FROM attempts INDEXED BY attempts_in_files WHERE in_files > 0"
+    " UNION SELECT token FROM attempts INDEXED BY attempts_living WHERE gone_at IS NULL"
+)
 STREAMS_IN_FILES = "SELECT token, in_files FROM attempts WHERE in_files > 0 AND gone_at IS NOT NULL"
 # Canceled or forced, and not yet reported gone by this owner.
-LOST = "SELECT id FROM attempts WHERE worker = ? AND gone_at IS NULL AND state <> 'running'"
+LOST = (
+    "SELECT id FROM attempts INDEXED BY attempts_living"
+    " WHERE gone_at IS NULL AND worker = ? AND state <> 'running'"
+)
 
 # -- claims -----------------------------------------------------------------------------
 
-CLAIMABLE_IN_LANE = (
-    f"SELECT {JOB_COLUMNS} FROM jobs WHERE ready = 1 AND queue = ?"
-    " ORDER BY priority DESC, run_at, id LIMIT ?"
+_CLAIMABLE = (
+    f"SELECT {JOB_COLUMNS},"
+    " (SELECT coalesce(max(no), 0) + 1 FROM attempts WHERE job = jobs.id),"
+    " (SELECT data FROM inputs WHERE job = jobs.id) FROM jobs WHERE ready = 1"
 )
-CLAIMABLE_ANYWHERE = (
-    f"SELECT {JOB_COLUMNS} FROM jobs WHERE ready = 1 ORDER BY priority DESC, run_at, id LIMIT ?"
-)
+CLAIMABLE_IN_LANE = f"{_CLAIMABLE} AND queue = ? ORDER BY priority DESC, run_at, id LIMIT ?"
+CLAIMABLE_ANYWHERE = f"{_CLAIMABLE} ORDER BY priority DESC, run_at, id LIMIT ?"
 LANE = "SELECT ready, waiting, running, retrying, living FROM lanes WHERE queue = ?"
 LANES_READY = "SELECT queue, living FROM lanes WHERE ready > 0"
-ANY_READY = "SELECT 1 FROM jobs WHERE ready = 1 LIMIT 1"
+ANY_READY = "SELECT 1 FROM jobs INDEXED BY ready_anywhere WHERE ready = 1 LIMIT 1"
+ANY_WAITING = "SELECT 1 FROM jobs INDEXED BY due_anywhere WHERE due IS NOT NULL LIMIT 1"
 
 # -- promotion --------------------------------------------------------------------------
 # The clock is 0 (wall) or a boot's number; `due` is compared with that clock alone.
@@ -165,17 +177,19 @@ HEARTBEAT = (
 WORKER_HERE = "SELECT pid, boot_id, heartbeat_boot FROM workers WHERE id = ? AND ended_at IS NULL"
 MARK_USED = "UPDATE workers SET used = 1 WHERE id = ? AND used = 0"
 WORKERS = f"SELECT {WORKER_COLUMNS} FROM workers WHERE ended_at IS NULL ORDER BY id"
-OWNS_LIVING = "SELECT 1 FROM attempts WHERE worker = ? AND gone_at IS NULL LIMIT 1"
-# Never its row while attempts of it may live: the row is the evidence about their owner.
-DELETE_UNUSED_WORKER = (
-    "DELETE FROM workers WHERE id = ? AND used = 0 AND NOT EXISTS"
-    " (SELECT 1 FROM attempts WHERE worker = workers.id AND gone_at IS NULL)"
+OWNS_LIVING = (
+    "SELECT 1 FROM attempts INDEXED BY attempts_living WHERE gone_at IS NULL AND worker = ? LIMIT 1"
 )
+_OWNERS = (
+    "SELECT worker FROM attempts INDEXED BY attempts_living"
+    " WHERE gone_at IS NULL AND worker IS NOT NULL"
+)
+# Never its row while attempts of it may live: the row is the evidence about their owner.
+DELETE_UNUSED_WORKER = f"DELETE FROM workers WHERE id = ? AND used = 0 AND id NOT IN ({_OWNERS})"
 END_WORKER = (
     "UPDATE workers SET ended_at = ?, last_event ="
     " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
-    " WHERE id = ? AND ended_at IS NULL AND NOT EXISTS"
-    " (SELECT 1 FROM attempts WHERE worker = workers.id AND gone_at IS NULL)"
+    f" WHERE id = ? AND ended_at IS NULL AND id NOT IN ({_OWNERS})"
 )
 # Nothing that is left in the ledger was written while they were here; and an attempt's
 # events go with it.
@@ -185,13 +199,13 @@ DELETE_OLD_WORKERS = (
 )
 SERVING = "SELECT token, lanes FROM workers WHERE ended_at IS NULL"
 OWNER_TOKEN = (
-    "SELECT workers.token FROM attempts INDEXED BY attempts_living_by_job"
+    "SELECT workers.token FROM attempts INDEXED BY attempts_living"
     " CROSS JOIN workers ON workers.id = attempts.worker"
     " WHERE attempts.job = ? AND attempts.gone_at IS NULL ORDER BY attempts.no DESC LIMIT 1"
 )
 OWNER = (
     "SELECT workers.name, workers.pid, attempts.started_at, workers.heartbeat_at"
-    " FROM attempts INDEXED BY attempts_living_by_job"
+    " FROM attempts INDEXED BY attempts_living"
     " CROSS JOIN workers ON workers.id = attempts.worker"
     " WHERE attempts.job = ? AND attempts.gone_at IS NULL AND attempts.state = 'running'"
     " ORDER BY attempts.no DESC LIMIT 1"
@@ -207,8 +221,8 @@ LIVING_ATTEMPTS = (
     " WHERE attempts.gone_at IS NULL ORDER BY attempts.id"
 )
 IDLE_WORKERS = (
-    f"SELECT {WORKER_COLUMNS} FROM workers WHERE ended_at IS NULL AND NOT EXISTS"
-    " (SELECT 1 FROM attempts WHERE worker = workers.id AND gone_at IS NULL) ORDER BY id"
+    f"SELECT {WORKER_COLUMNS} FROM workers WHERE ended_at IS NULL AND id NOT IN ({_OWNERS})"
+    " ORDER BY id"
 )
 HEARTBEAT_OF_ATTEMPT = (
     "SELECT workers.heartbeat_boot FROM attempts JOIN workers ON workers.id = attempts.worker"
@@ -225,7 +239,7 @@ ADD_RECOVERY = (
 # A note is out of date as soon as its worker has beaten again.
 RECOVERY = (
     "SELECT recoveries.verdict, recoveries.reason"
-    " FROM attempts INDEXED BY attempts_living_by_job"
+    " FROM attempts INDEXED BY attempts_living"
     " CROSS JOIN recoveries ON recoveries.attempt = attempts.id"
     " LEFT JOIN workers ON workers.id = attempts.worker"
     " WHERE attempts.job = ? AND attempts.gone_at IS NULL"
@@ -236,7 +250,8 @@ RECOVERY = (
 # -- healing ----------------------------------------------------------------------------
 
 RUNNING_WITHOUT_ATTEMPT = (
-    f"SELECT {JOB_COLUMNS} FROM jobs WHERE state = 'running' AND NOT EXISTS"
+    f"SELECT {JOB_COLUMNS} FROM lanes CROSS JOIN jobs INDEXED BY jobs_by_lane"
+    " WHERE jobs.queue = lanes.queue AND jobs.state = 'running' AND NOT EXISTS"
     " (SELECT 1 FROM attempts WHERE job = jobs.id AND gone_at IS NULL AND state = 'running')"
 )
 # Attempts that run for a job that does not, or that a later attempt has replaced.
@@ -247,7 +262,7 @@ RUNNING_FOR_NOTHING = (
     " AND state = 'running'))"
 )
 READY_BUT_LIVING = (
-    "SELECT DISTINCT jobs.id FROM attempts INDEXED BY attempts_living_by_job"
+    "SELECT DISTINCT jobs.id FROM attempts INDEXED BY attempts_living"
     " CROSS JOIN jobs ON jobs.id = attempts.job"
     " WHERE attempts.gone_at IS NULL AND jobs.state = 'queued'"
     " AND (jobs.ready = 1 OR jobs.due IS NOT NULL)"
@@ -283,6 +298,7 @@ DELETE_JOB = "DELETE FROM jobs WHERE id = ?"
 
 # -- counts -----------------------------------------------------------------------------
 
+LANES = "SELECT queue FROM lanes"
 LANE_COUNTS = (
     "SELECT queue, queued, running, done, failed, dead, canceled, waiting FROM lanes ORDER BY queue"
 )

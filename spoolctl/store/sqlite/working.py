@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from spoolctl.core.records import (
     Capture,
@@ -19,13 +19,19 @@ from spoolctl.core.retry import Budget, Verdict, after_crash, after_failure
 from spoolctl.core.states import AttemptState, Event, Reason, State
 from spoolctl.errors import SafetyBlock
 from spoolctl.store.sqlite import rows, sql
+from spoolctl.store.sqlite.connection import Connection
 from spoolctl.store.sqlite.healing import Healing
 from spoolctl.store.sqlite.promotion import Promotion
-from spoolctl.store.sqlite.rows import StoredJob
+from spoolctl.store.sqlite.rows import Row, StoredJob
 
 
 class Working(Healing, Promotion):
     """The part of the store that workers use."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        # Workers of this process whose rows have names to keep (see `_forget`).
+        self._used: set[int] = set()
 
     def register(self, worker: NewWorker, *, now: Instant) -> int:
         """Make the worker known, and heal. See the protocol."""
@@ -97,8 +103,10 @@ class Working(Healing, Promotion):
         with self._c.write(full=bool(outcomes) or want is not None):
             recorded = tuple([self._record(worker, outcome, now) for outcome in outcomes])
             more = self._promote(lanes, now)
-            claimed = () if want is None else tuple(self._claim(worker, want, now))
+            claimed = () if want is None else self._claim(worker, want, now)
             next_due_s = 0.0 if more else self._next_due_s(lanes, now)
+        if claimed:
+            self._used.add(worker)
         return Cycle(recorded, claimed, next_due_s)
 
     def finish(
@@ -144,31 +152,30 @@ class Working(Healing, Promotion):
     # -- recording ----------------------------------------------------------------------
 
     def _record(self, worker: int, outcome: Outcome, now: Instant) -> Recorded:
-        row = self._c.execute(sql.ATTEMPT_STATUS, (outcome.attempt_id,)).fetchone()
+        row = self._c.execute(sql.ATTEMPT_WITH_JOB, (outcome.attempt_id,)).fetchone()
         if row is None:
             return Recorded(outcome.attempt_id, 0, None, None)
-        job_id, _no, state, owner, gone_at = row
-        if gone_at is not None:
-            return self._repeated(outcome, job_id, state)
+        job_id, state, owner, gone_at = row[:4]
+        job = StoredJob(*row[4:])
+        discarded = Recorded(outcome.attempt_id, job_id, None, None)
         if owner != worker:
-            return Recorded(outcome.attempt_id, job_id, None, None)  # not its to report
+            return discarded  # not its to report
+        if gone_at is not None:
+            if state != outcome.state.value:
+                return discarded
+            # Reported before: that commit succeeded, but its caller did not learn of it.
+            return discarded._replace(job_state=State(job.state), next_run_at=job.run_at)
         if state != AttemptState.RUNNING.value:
-            self._confirm_gone(outcome.attempt_id, job_id, outcome, now)
-            return Recorded(outcome.attempt_id, job_id, None, None)
-        job = self._job(job_id)
-        if job.state != State.RUNNING.value:
-            self._end_attempt(outcome, now)
-            self._c.execute(sql.LET_GO, (job_id,))
-            return Recorded(outcome.attempt_id, job_id, None, None)
+            # Canceled or forced before the success was recorded: what it left running is
+            # no success's to leave. The owner ends it and reports again.
+            if outcome.survivors == 0:
+                self._confirm_gone(outcome.attempt_id, job_id, outcome, now)
+            return discarded
         self._end_attempt(outcome, now)
+        if job.state != State.RUNNING.value:  # a damaged file
+            self._c.execute(sql.LET_GO, (job_id,))
+            return discarded
         return self._follow_up(job, outcome, worker, now)
-
-    def _repeated(self, outcome: Outcome, job_id: int, state: str) -> Recorded:
-        """A report that was recorded before: its commit succeeded, but not the call."""
-        if state != outcome.state.value:
-            return Recorded(outcome.attempt_id, job_id, None, None)
-        job = self._job(job_id)
-        return Recorded(outcome.attempt_id, job_id, State(job.state), job.run_at)
 
     def _follow_up(self, job: StoredJob, outcome: Outcome, worker: int, now: Instant) -> Recorded:
         """Move the job on after its attempt has ended by its owner's report."""
@@ -316,19 +323,18 @@ class Working(Healing, Promotion):
 
     # -- claiming -----------------------------------------------------------------------
 
-    def _claim(self, worker: int, want: Want, now: Instant) -> Iterator[Claimed]:
-        jobs = self._claimable(want)
-        if jobs:
+    def _claim(self, worker: int, want: Want, now: Instant) -> tuple[Claimed, ...]:
+        rows_found = self._claimable(want)
+        if rows_found and worker not in self._used:
             self._c.execute(sql.MARK_USED, (worker,))
-        for job in jobs:
-            yield self._start(job, worker, now)
+        return tuple([self._start(row, worker, now) for row in rows_found])
 
-    def _claimable(self, want: Want) -> list[StoredJob]:
-        """The jobs to take, in order."""
+    def _claimable(self, want: Want) -> list[Row]:
+        """The jobs to take, in order: their columns, the next attempt's number, their input."""
         if want.limit <= 0:
             return []
         if want.lanes is not None:
-            taken: list[StoredJob] = []
+            taken: list[Row] = []
             for lane in want.lanes:
                 left = want.limit - len(taken)
                 if left <= 0:
@@ -336,25 +342,24 @@ class Working(Healing, Promotion):
                 taken += self._claimable_in(lane, left, want.ceiling)
             return taken
         if want.ceiling is None:
-            found = self._c.execute(sql.CLAIMABLE_ANYWHERE, (want.limit,)).fetchall()
-            return [StoredJob(*row) for row in found]
-        merged = []
+            return self._c.execute(sql.CLAIMABLE_ANYWHERE, (want.limit,)).fetchall()
+        merged: list[Row] = []
         for lane, _living in self._c.execute(sql.LANES_READY).fetchall():
             merged += self._claimable_in(lane, want.limit, want.ceiling)
-        merged.sort(key=lambda job: (-job.priority, job.run_at, job.id))
+        merged.sort(key=_order)
         return merged[: want.limit]
 
-    def _claimable_in(self, lane: str, limit: int, ceiling: int | None) -> list[StoredJob]:
+    def _claimable_in(self, lane: str, limit: int, ceiling: int | None) -> list[Row]:
         if ceiling is not None:
             row = self._c.execute(sql.LANE, (lane,)).fetchone()
             limit = min(limit, ceiling - row[4]) if row is not None else 0
             if limit <= 0:
                 return []
-        found = self._c.execute(sql.CLAIMABLE_IN_LANE, (lane, limit)).fetchall()
-        return [StoredJob(*row) for row in found]
+        return self._c.execute(sql.CLAIMABLE_IN_LANE, (lane, limit)).fetchall()
 
-    def _start(self, job: StoredJob, worker: int, now: Instant) -> Claimed:
-        no = self._c.execute(sql.NEXT_ATTEMPT_NO, (job.id,)).fetchone()[0]
+    def _start(self, row: Row, worker: int, now: Instant) -> Claimed:
+        *columns, no, stdin = row
+        job = StoredJob(*columns)
         # The moment it becomes an attempt: nobody else can take a job that is not queued.
         self._move(
             job,
@@ -369,9 +374,9 @@ class Working(Healing, Promotion):
         attempt_id = self._c.execute(sql.ADD_ATTEMPT, (job.id, no, token, worker, now.at)).lastrowid
         context = self._context(job.context)
         asked = rows.asked_of(job.asked)
-        env = dict(context.env)
-        env.update(asked.env)
-        stdin = self._c.execute(sql.INPUT, (job.id,)).fetchone()
+        env = context.env
+        if asked.env:
+            env = tuple({**dict(env), **dict(asked.env)}.items())
         return Claimed(
             attempt_id=attempt_id or 0,
             token=token.hex(),
@@ -382,10 +387,15 @@ class Working(Healing, Promotion):
             key=job.key,
             cwd=context.cwd if asked.cwd is None else asked.cwd,
             umask=context.umask,
-            env=tuple(env.items()),
+            env=env,
             timeout_s=job.timeout_s,
-            stdin=None if stdin is None else stdin[0],
+            stdin=stdin,
         )
+
+
+def _order(row: Row) -> tuple[int, float, int]:
+    job = StoredJob(*row[:-2])
+    return -job.priority, job.run_at, job.id
 
 
 def _spread() -> float:
