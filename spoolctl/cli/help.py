@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import fill, wrap
 
+from spoolctl.cli.codes import EXITS
 from spoolctl.cli.spec import Flag, Verb, load
 from spoolctl.cli.verbs import GROUPS, VERBS
 
 WIDTH = 79
 """Fixed, so that help, docs and tests see one text."""
 
-EXIT_LINE = (
-    "Exit status: 0 success, 1 bad input, 2 refused for safety, 3 trouble with the tool or "
-    "its environment, 4 try again, 5 conflict, 6 an awaited job did not succeed."
-)
+EXIT_LINE = f"Exit status: {', '.join(f'{code} {row.short}' for code, row in EXITS.items())}."
 
 
 def program_help() -> str:
