@@ -12,13 +12,11 @@ import fcntl
 import os
 import resource
 import signal
-import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 ALL_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _TEMPORARY = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
-_NOT_HERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ESTALE, errno.ELOOP})
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 _LOCK_FD = 199
 """Where a command has its lock: above what shells use (0-9, 10 and up, 63 and down, 255)."""
@@ -55,6 +53,8 @@ def spawn(
     Raises:
         SpawnFailed: not started, and why.
     """
+    if not argv or not argv[0]:
+        raise SpawnFailed("the command has no name")
     _keep_descriptors()
     with contextlib.ExitStack() as undo:
         if cwd is not None:
@@ -92,50 +92,29 @@ def become_subreaper() -> bool:
 def _spawn_here(
     argv: Sequence[str], env: Mapping[str, str], streams: list[int], lock: int | None
 ) -> int:
-    denied: OSError | None = None
-    for path in _candidates(argv[0], env):
+    try:
         try:
-            return _start(path, argv, env, streams, lock)
-        except ValueError as error:
-            raise SpawnFailed(f"cannot pass on the command: {error}") from None
-        except OSError as error:
-            if error.errno not in _NOT_HERE or os.sep in argv[0]:
-                raise _failed(path, argv[0], error) from None
-            # As a shell does: go on looking, but remember that one was there.
-            denied = error
-            where = path
-    if denied is not None:
-        raise _failed(where, argv[0], denied)
-    raise SpawnFailed(f"no such program: {argv[0]}")
-
-
-def _candidates(name: str, env: Mapping[str, str]) -> Iterator[str]:
-    """Where the program may be, in order. Not remembered: a program may be installed, or
-    another put before it, between two jobs, and a look costs 2 us a folder."""
-    if os.sep in name:
-        yield name
-        return
-    if not name:
-        return
-    for folder in env.get("PATH", os.defpath).split(os.pathsep):
-        path = os.path.join(folder, name) if folder else os.path.join(os.curdir, name)
-        try:
-            mode = os.stat(path).st_mode
-        except (OSError, ValueError):
-            continue
-        if stat.S_ISREG(mode):
-            yield path
+            return _start(argv, env, streams, lock)
+        except NotImplementedError:  # a C library without POSIX_SPAWN_SETSID
+            return _start_by_fork(argv, env, streams, lock)
+    except ValueError as error:
+        raise SpawnFailed(f"cannot pass on the command: {error}") from None
+    except OSError as error:
+        raise _failed(argv[0], env, error) from None
 
 
 def _start(
-    path: str, argv: Sequence[str], env: Mapping[str, str], streams: list[int], lock: int | None
+    argv: Sequence[str], env: Mapping[str, str], streams: list[int], lock: int | None
 ) -> int:
     actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(streams)]
     if lock is not None:
         actions.append((os.POSIX_SPAWN_DUP2, lock, _lock_number(lock)))
-    try:
-        return os.posix_spawn(
-            path,
+    # posix_spawnp searches from the child's folder, but along the parent's PATH. What it
+    # finds is not remembered: a program may be installed, or another put before it,
+    # between two jobs.
+    with _search_path(env.get("PATH")):
+        return os.posix_spawnp(
+            argv[0],
             list(argv),
             env,
             file_actions=actions,
@@ -143,20 +122,39 @@ def _start(
             setsigmask=(),
             setsigdef=ALL_SIGNALS,
         )
-    except NotImplementedError:  # a C library without POSIX_SPAWN_SETSID
-        return _start_by_fork(path, argv, env, streams, lock)
+
+
+@contextlib.contextmanager
+def _search_path(path: str | None) -> Iterator[None]:
+    """Let the C library look for programs along `path` (None: the system's default)."""
+    ours = os.environ.get("PATH")
+    if path == ours:
+        yield
+        return
+    _put_path(path)
+    try:
+        yield
+    finally:
+        _put_path(ours)
+
+
+def _put_path(path: str | None) -> None:
+    # The C library's environment alone; `os.environ` keeps saying what is ours.
+    if path is None:
+        os.unsetenv("PATH")
+    else:
+        os.putenv("PATH", path)
 
 
 def _start_by_fork(
-    path: str, argv: Sequence[str], env: Mapping[str, str], streams: list[int], lock: int | None
+    argv: Sequence[str], env: Mapping[str, str], streams: list[int], lock: int | None
 ) -> int:
     import subprocess
 
     with _default_signals():
         child = subprocess.Popen(
-            argv,
-            executable=path,
-            env=env,
+            list(argv),
+            env=env,  # whose PATH it searches
             stdin=streams[0],
             stdout=streams[1],
             stderr=streams[2],
@@ -252,14 +250,27 @@ def open_descriptors() -> list[int]:
         return list(range(1024))
 
 
-def _failed(path: str, name: str, error: OSError) -> SpawnFailed:
+def _failed(name: str, env: Mapping[str, str], error: OSError) -> SpawnFailed:
+    """Why the program `name` could not be started, in words."""
     code = error.errno
     if code in _TEMPORARY:
         return SpawnFailed(f"cannot start a process: {error.strerror}", temporary=True)
+    path = _first_of(name, env)
+    if path is None:
+        return SpawnFailed(f"no such program: {name}")
     if code == errno.ENOEXEC:
         return SpawnFailed(f"exec format error: {path} is no program (a script needs a #! line)")
-    if code == errno.ENOENT and os.path.exists(path):
-        return SpawnFailed(f"cannot run {path}: the interpreter that it names is missing")
     if code == errno.ENOENT:
-        return SpawnFailed(f"no such program: {name}")
+        return SpawnFailed(f"cannot run {path}: the interpreter that it names is missing")
     return SpawnFailed(f"cannot run {path}: {error.strerror}")
+
+
+def _first_of(name: str, env: Mapping[str, str]) -> str | None:
+    """The first file that the search for the program meets, whether it is one or not."""
+    if os.sep in name or not name:
+        return name if os.path.lexists(name) else None
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        path = f"{folder or os.curdir}/{name}"
+        if os.path.lexists(path):
+            return path
+    return None

@@ -163,7 +163,7 @@ def test_a_kill_of_the_workers_whole_group_does_not_reach_it(start: Any) -> None
     worker.settle(SLEEPERS * 2)
     os.killpg(worker.process.pid, signal.SIGKILL)
     worker.process.wait()
-    eventually(lambda: not worker.trees(), timeout_s=1)
+    eventually(lambda: not worker.trees(), timeout_s=4)
 
 
 SIGNALS = (
@@ -187,7 +187,7 @@ def test_no_signal_but_kill_ends_it_from_its_first_moment_on(start: Any) -> None
     worker.settle(SLEEPERS)
     assert worker.guardian_lives()
     worker.kill()
-    eventually(lambda: not worker.trees(), timeout_s=1)
+    eventually(lambda: not worker.trees(), timeout_s=4)
 
 
 # Makes its standard error the controlling terminal of a new session, then becomes the rest.
@@ -208,7 +208,7 @@ def test_it_survives_the_terminal(start: Any, how: str) -> None:
         worker.process.wait(10)
     os.close(master)
     assert worker.process.wait(10) in (-signal.SIGINT, -signal.SIGHUP)
-    eventually(lambda: not worker.trees(), timeout_s=1)
+    eventually(lambda: not worker.trees(), timeout_s=4)
 
 
 def test_a_killed_guardian_can_be_replaced(start: Any) -> None:
@@ -219,7 +219,7 @@ def test_a_killed_guardian_can_be_replaced(start: Any) -> None:
     assert worker.guardian_lives()
     assert len(worker.trees()) == SLEEPERS + 1
     worker.kill()
-    eventually(lambda: not worker.trees(), timeout_s=1)
+    eventually(lambda: not worker.trees(), timeout_s=4)
 
 
 def test_a_guardian_of_a_removed_folder_can_be_replaced(start: Any, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_guardian_of_a_removed_folder_can_be_replaced(start: Any, tmp_path: Pa
     os.kill(worker.guardian, signal.SIGKILL)
     worker.guardian = worker.tell("replace")
     worker.kill()
-    eventually(lambda: not worker.trees(), timeout_s=1)
+    eventually(lambda: not worker.trees(), timeout_s=4)
 
 
 def test_an_attempt_that_was_announced_but_not_noted_is_ended_too(start: Any) -> None:
@@ -238,7 +238,7 @@ def test_an_attempt_that_was_announced_but_not_noted_is_ended_too(start: Any) ->
     worker.tell("forget")
     worker.settle(SLEEPERS * 2)
     worker.kill()
-    eventually(lambda: not worker.trees(), timeout_s=1)
+    eventually(lambda: not worker.trees(), timeout_s=4)
 
 
 def test_one_that_hides_and_was_not_noted_is_found_by_its_lock(start: Any) -> None:
@@ -246,7 +246,7 @@ def test_one_that_hides_and_was_not_noted_is_found_by_its_lock(start: Any) -> No
     worker.tell("forget")
     worker.settle(SLEEPERS)
     worker.kill()
-    eventually(lambda: not worker.trees(), timeout_s=1)
+    eventually(lambda: not worker.trees(), timeout_s=4)
 
 
 def test_a_forked_copy_of_the_worker_does_not_keep_it_asleep(start: Any) -> None:
@@ -255,7 +255,7 @@ def test_a_forked_copy_of_the_worker_does_not_keep_it_asleep(start: Any) -> None
     copy = worker.tell("fork")
     try:
         worker.kill()
-        eventually(lambda: not worker.trees(), timeout_s=1)
+        eventually(lambda: not worker.trees(), timeout_s=4)
         assert _lives(copy)  # no attempt's process: left alone
     finally:
         os.kill(copy, signal.SIGKILL)
@@ -266,7 +266,7 @@ def test_an_end_in_good_order_is_quick_and_touches_nobody(start: Any, tmp_path: 
     worker.settle(SLEEPERS)
     began = time.monotonic()
     assert worker.tell("close") is True
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 4
     assert not worker.guardian_lives()
     assert len(worker.trees()) == SLEEPERS + 1
     assert not (tmp_path / "worker.lock").exists()
@@ -350,14 +350,14 @@ def test_it_starts_in_a_removed_folder(start: Any, tmp_path: Path) -> None:
     )
     worker.settle(SLEEPERS)
     worker.kill()
-    eventually(lambda: not worker.trees(), timeout_s=1)
+    eventually(lambda: not worker.trees(), timeout_s=4)
 
 
 def test_it_starts_without_a_path(start: Any) -> None:
     worker = start(1, env={"PYTHONPATH": str(ROOT)})
     worker.settle(SLEEPERS)
     worker.kill()
-    eventually(lambda: not worker.trees(), timeout_s=1)
+    eventually(lambda: not worker.trees(), timeout_s=4)
 
 
 def test_it_starts_from_a_zipapp_named_relatively(start: Any, tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ def test_it_starts_from_a_zipapp_named_relatively(start: Any, tmp_path: Path) ->
     worker = start(1, env={**clean_env(), "PYTHONPATH": "spoolctl.pyz"}, cwd=tmp_path)
     worker.settle(SLEEPERS)
     worker.kill()
-    eventually(lambda: not worker.trees(), timeout_s=1)
+    eventually(lambda: not worker.trees(), timeout_s=4)
 
 
 def test_it_ignores_what_is_meant_for_the_workers_python(start: Any, tmp_path: Path) -> None:
@@ -377,5 +377,5 @@ def test_it_ignores_what_is_meant_for_the_workers_python(start: Any, tmp_path: P
     worker = start(1, env=env, cwd=tmp_path)
     worker.settle(SLEEPERS)
     worker.kill()
-    eventually(lambda: not worker.trees(), timeout_s=1)
+    eventually(lambda: not worker.trees(), timeout_s=4)
     eventually(lambda: not worker.guardian_lives())
