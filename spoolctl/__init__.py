@@ -1,8 +1,8 @@
 """spoolctl: a durable local job queue for shell commands.
 
-    from spoolctl import Queue
-    with Queue("queue.db") as queue:
-        job = queue.add(["echo", "hello"])
+from spoolctl import Queue
+with Queue("queue.db") as queue:
+    job = queue.add(["echo", "hello"])
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Where a queue keeps what does not live in its database. Computes names, touches nothing.
 
-    queue.db                        the queue
-    queue.db.d/                     its support folder (0700)
-      workers/<token>.lock          held by a worker for its life; lists its running attempts
-      workers/<token>.guard         held by that worker's guardian
-      workers/<token>.bell          the worker's doorbell (FIFO)
-      workers/<token>.<slot>.<n>    attempt locks, inherited by the commands of one slot
-      waiters/<token>.bell          doorbells of `wait`, `events --wait` and the like
-      attempts/<token>.stdout       a running attempt's streams, or large ones that stay
+queue.db                        the queue
+queue.db.d/                     its support folder (0700)
+  workers/<token>.lock          held by a worker for its life; lists its running attempts
+  workers/<token>.guard         held by that worker's guardian
+  workers/<token>.bell          the worker's doorbell (FIFO)
+  workers/<token>.<slot>.<n>    attempt locks, inherited by the commands of one slot
+  waiters/<token>.bell          doorbells of `wait`, `events --wait` and the like
+  attempts/<token>.stdout       a running attempt's streams, or large ones that stay
 """
 
 from __future__ import annotations
