@@ -330,7 +330,7 @@ class Worker:
                 )
             self._look = True
         if reaped:
-            bell.ring(waiters_dir(self._store.path), None)
+            self._ring()
 
     def _check_lost(self) -> None:
         """End attempts that were canceled or forced."""
@@ -416,7 +416,7 @@ class Worker:
         for report, recorded in zip(reports, cycle.recorded, strict=True):
             self._settle(report, recorded)
         if cycle.recorded:
-            self._ring(cycle.recorded)
+            self._ring()
         self._claims += len(cycle.claimed)
         if want is not None:
             self._look = len(cycle.claimed) == want.limit
@@ -446,12 +446,12 @@ class Worker:
             f" ({outcome.duration_s:.1f}s) -> {after}"
         )
 
-    def _ring(self, recorded: tuple[Recorded, ...]) -> None:
+    def _ring(self) -> None:
         """Wake those who wait for the end of jobs, and workers that wait for a slot."""
-        path = self._store.path
-        bell.ring(waiters_dir(path), None)
+        path, own = self._store.path, self._station.token
+        bell.ring(waiters_dir(path), None, besides=own)
         if self._options.slots is not None:
-            bell.ring(workers_dir(path), None)
+            bell.ring(workers_dir(path), None, besides=own)
 
     # -- the end ------------------------------------------------------------------------
 

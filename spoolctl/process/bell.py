@@ -67,14 +67,15 @@ class Bell:
         self.fd = None
 
 
-def ring(folder: str, tokens: Iterable[str] | None) -> None:
-    """Ring the bells of `tokens`, or all in `folder` (None).
+def ring(folder: str, tokens: Iterable[str] | None, *, besides: str | None = None) -> None:
+    """Ring the bells of `tokens`, or all in `folder` (None) but that of `besides`.
 
     Never blocks and never fails: a missing bell, one that nobody listens to and one that has
     been rung so often that it is full are all the same to us.
     """
     if tokens is None:
-        names = [name for name in _names(folder) if name.endswith(_SUFFIX)]
+        own = f"{besides}{_SUFFIX}"
+        names = [name for name in _names(folder) if name.endswith(_SUFFIX) and name != own]
     else:
         names = [token + _SUFFIX for token in tokens]
     for name in names:
