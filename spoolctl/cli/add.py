@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from spoolctl.cli.parse import UsageError
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Positional, Verb
-from spoolctl.core.records import Added, NewJob
-from spoolctl.submission import new_job
+from spoolctl.core.records import Added, Context, NewJob
+from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
+from spoolctl.submission import CAPTURED, FOREVER_S, new_job
 
 if TYPE_CHECKING:
     from spoolctl.cli.app import App
@@ -22,13 +23,12 @@ SHELL_CHARACTERS = frozenset(" \t\n|&;<>()$`\\\"'*?[]#~{}!")
 def schema() -> JsonSchema:
     """What `data` looks like."""
     from spoolctl.cli import shapes
+    from spoolctl.core.states import SETTLED, State
 
-    def differing(value: JsonSchema) -> JsonSchema:
-        return shapes.closed(existing=value, submitted=value)
-
+    difference = shapes.closed(existing={}, submitted={})
     return shapes.closed(
         job_id=shapes.ID,
-        state=shapes.words(("queued", "running", "done", "dead", "failed", "canceled")),
+        state=shapes.words(State),
         deduplicated=shapes.BOOLEAN,
         next_run_at=shapes.NUMBER,
         priority=shapes.INTEGER,
@@ -38,14 +38,21 @@ def schema() -> JsonSchema:
         idempotency=shapes.closed(
             key=shapes.TEXT,
             metadata_differs=shapes.BOOLEAN,
-            metadata_differences=shapes.closed(
-                tags=differing(shapes.mapping(shapes.STRING)),
-                note=differing(shapes.nullable(shapes.STRING)),
-                next_run_at=differing(shapes.nullable(shapes.NUMBER)),
-                optional=("tags", "note", "next_run_at"),
+            metadata_differences=shapes.table(
+                ("tags", "note", "next_run_at"), difference, complete=False
             ),
         ),
-        optional=("idempotency",),
+        outcome=shapes.closed(
+            state=shapes.words(sorted(state.value for state in SETTLED)),
+            exit_code=shapes.nullable(shapes.INTEGER),
+            last_error=shapes.nullable(shapes.TEXT),
+        ),
+        batch=shapes.closed(
+            count=shapes.ID,
+            deduplicated=shapes.COUNT,
+            job_ids=shapes.array(shapes.ID, minItems=1),
+        ),
+        optional=("idempotency", "outcome", "batch"),
     )
 
 
@@ -57,12 +64,13 @@ VERB = Verb(
         "The command is executed as it is, without a shell: everything after `--` belongs to "
         "it. Its stdin is at end of file."
     ),
-    data_schema="The job's id, state, earliest start, lane, folder and names of variables.",
+    data_schema="The job's id, state, earliest start, lane, folder and names of variables; with "
+    "--batch those of the first job, and all ids in order; with --wait how it ended.",
     schema=schema,
     positionals=(
         Positional("argv", "remainder", "string", "the command and its arguments", "COMMAND"),
     ),
-    replaces_positional=("-c",),
+    replaces_positional=("-c", "--batch"),
     flags=(
         Flag("-c", "string", "run STRING with `sh -c` instead of a command", metavar="STRING"),
         Flag(
@@ -80,6 +88,28 @@ VERB = Verb(
             limit="timestamp_epoch_seconds",
         ),
         Flag(
+            "--backoff",
+            "enum",
+            "how waits between tries grow: doubling from --retry-delay (2), or not at all",
+            metavar="HOW",
+            choices=("exponential", "fixed"),
+            default="exponential",
+        ),
+        Flag(
+            "--batch",
+            "path",
+            "submit many, all or none: one JSON object a line with `argv` or `c` and members "
+            "named like the flags (`tags`, `env`: objects); - for stdin",
+            metavar="FILE",
+        ),
+        Flag(
+            "--capture-env",
+            "string",
+            "which variables to keep: all, none, or names (NAME,LC_*)",
+            metavar="NAMES",
+            check="capture_env",
+        ),
+        Flag(
             "--cwd",
             "string",
             "run in this folder (default: the current one)",
@@ -95,7 +125,26 @@ VERB = Verb(
             default=(),
             check="env",
         ),
+        Flag(
+            "--final-exit",
+            "exit_codes",
+            "exit codes after which there is no further try (2,64-78): the job is failed",
+            metavar="CODES",
+        ),
+        Flag(
+            "--follow",
+            "boolean",
+            "print what the command writes until the job has settled; exit with its code",
+            default=False,
+        ),
         Flag("--force", "boolean", "accept a command that looks like a shell line", default=False),
+        Flag(
+            "--jitter",
+            "float",
+            "spread waits by up to this fraction of them, either way",
+            metavar="FRACTION",
+            limit="fraction",
+        ),
         Flag(
             "--key",
             "string",
@@ -103,6 +152,20 @@ VERB = Verb(
             metavar="KEY",
             check="key",
         ),
+        Flag(
+            "--key-for",
+            "duration",
+            "let the key protect for so long after the job's end, too; or `ever`",
+            limit="duration_seconds",
+            words=("ever",),
+        ),
+        Flag(
+            "--lines",
+            "boolean",
+            "with --batch: one line for the shell each, instead of JSON",
+            default=False,
+        ),
+        Flag("-0", "boolean", "with --batch: like --lines, ended by NUL characters", default=False),
         Flag(
             "--max-crashes",
             "integer",
@@ -139,6 +202,38 @@ VERB = Verb(
         ),
         Flag("--queue", "queue", "the lane to put it in", default="default", metavar="NAME"),
         Flag(
+            "--retry-delay",
+            "duration_csv",
+            "wait so long before the next try; of several (10,30,60) the last repeats",
+            metavar="DURATIONS",
+        ),
+        Flag(
+            "--retry-for",
+            "duration",
+            "try again for so long after the submission, however often",
+            limit="duration_seconds",
+        ),
+        Flag(
+            "--retry-max-delay",
+            "duration",
+            "the longest wait between tries (60s)",
+            limit="duration_seconds",
+        ),
+        Flag(
+            "--shell",
+            "string",
+            "the shell for -c and --lines",
+            metavar="PROGRAM",
+            default="sh",
+            check="program",
+        ),
+        Flag(
+            "--stdin",
+            "path",
+            "what the command reads from its stdin (kept with the job); - for ours",
+            metavar="FILE",
+        ),
+        Flag(
             "--tag",
             "key_value",
             "a label, by which `list` finds the job",
@@ -155,6 +250,12 @@ VERB = Verb(
             default=300,
             limit="timeout_seconds",
         ),
+        Flag(
+            "--wait",
+            "boolean",
+            "return when the job has settled; exit with the command's code",
+            default=False,
+        ),
         DB,
         *COMMON,
     ),
@@ -162,41 +263,62 @@ VERB = Verb(
         ("--after", "--at"),
         ("--timeout", "--no-timeout"),
         ("--max-retries", "--no-retry"),
+        ("--max-retries", "--retry-for"),
+        ("--no-retry", "--retry-for"),
+        ("--wait", "--follow"),
+        ("--follow", "--json"),
+        *(("--batch", each) for each in ("-c", "--key", "--stdin", "--wait", "--follow")),
     ),
     examples=(
         ("spoolctl", "add", "--", "make", "test"),
         ("spoolctl", "add", "--key", "build-7", "--timeout", "3600", "--", "make", "-j4"),
         ("spoolctl", "add", "--after", "10m", "-c", "date >> log"),
+        ("spoolctl", "add", "--retry-delay", "10,30,60", "--final-exit", "2", "--", "sync-all"),
+        ("spoolctl", "add", "--batch", "commands.txt", "--lines", "--tag", "batch=7"),
     ),
     mutates=True,
     idempotent="with --key, while a job with that key is queued or running; else not",
     epilog=(
         "A job that fails is tried again after 2, 4, 8, ... up to 60 seconds; when its budget "
         "is spent it is dead, and `spoolctl retry` gives it a fresh one.",
+        "With --wait and --follow the exit status is the command's own; 6 where it has none "
+        "(it timed out, could not be started, or was canceled). A signal S counts as 128+S.",
     ),
 )
 
 
 def run(args: Args, app: App) -> int:
     """Check everything, then store the job."""
+    if args.batch is not None:
+        from spoolctl.cli.batch import add_batch
+
+        return add_batch(args, app)
+    for name in ("--lines", "-0"):
+        if name in args.given:
+            raise UsageError(f"{name} goes with --batch")
     request = build(args)
-    warn_if_past(args, app)
+    warn_if_past(args.at, app)
     added = app.queue.submit([request])[0]
     _warn_of_differences(added, app)
     if not app.json and app.out.errors_are_seen():
         _tell_start(added, app)
-    return app.show(_data(added, request), lambda: _text(added, args))
+    if args.wait or args.follow:
+        from spoolctl.cli.attend import attend
+
+        return attend(app, added, data(added, request), follow=args.follow)
+    return app.show(data(added, request), lambda: _text(added, args))
 
 
-def build(args: Args) -> NewJob:
-    """The job that the arguments ask for.
+def build(args: Args, context: Context | None = None) -> NewJob:
+    """The job that the arguments ask for; captures its context unless one is given.
 
     Raises:
         InvalidInput: something is wrong with them.
     """
-    argv = _command(args)
+    if args.key_for is not None and args.key is None:
+        raise UsageError("--key-for goes with --key")
     request = new_job(
-        argv,
+        _command(args),
         queue=args.queue,
         priority=args.priority,
         delay_s=args.after,
@@ -207,8 +329,13 @@ def build(args: Args) -> NewJob:
         cwd=args.cwd,
         env=args.env,
         key=args.key,
+        key_for_s=FOREVER_S if args.key_for == "ever" else args.key_for,
         tags=args.tag,
         note=args.note,
+        policy=_policy(args),
+        stdin=_input(args.stdin),
+        capture_env=captured_names(args),
+        context=context,
     )
     if not args.force and args.c is None:
         _refuse_shell_line(request)
@@ -217,13 +344,66 @@ def build(args: Args) -> NewJob:
 
 def _command(args: Args) -> tuple[str, ...]:
     if args.c is None:
+        if "--shell" in args.given:
+            raise UsageError("--shell goes with -c or --lines")
         words: tuple[str, ...] = args.argv
         return words
     if args.argv:
         raise UsageError("-c and a command exclude each other")
     if not args.c.strip():
         raise UsageError("-c needs a command that is not blank", "MISSING_REQUIRED")
-    return ("sh", "-c", args.c)
+    return (args.shell, "-c", args.c)
+
+
+RETRY_FLAGS = frozenset(
+    {
+        "--backoff",
+        "--final-exit",
+        "--jitter",
+        "--retry-delay",
+        "--retry-for",
+        "--retry-max-delay",
+    }
+)
+
+
+def _policy(args: Args) -> RetryPolicy:
+    if not RETRY_FLAGS & args.given:
+        return DEFAULT_POLICY
+    delays: tuple[float, ...] = args.retry_delay or ()
+    base_s = DEFAULT_POLICY.base_s
+    if delays and "--backoff" in args.given:
+        if len(delays) > 1:
+            raise UsageError("--backoff grows from one --retry-delay, not from a list")
+        base_s, delays = delays[0], ()
+    longest_s = args.retry_max_delay
+    return RetryPolicy(
+        delays_s=delays,
+        backoff=args.backoff,
+        base_s=base_s,
+        max_delay_s=max(DEFAULT_POLICY.max_delay_s, base_s) if longest_s is None else longest_s,
+        jitter=args.jitter or 0.0,
+        final_exits=args.final_exit or (),
+        retry_for_s=args.retry_for,
+    )
+
+
+def captured_names(args: Args) -> tuple[str, ...] | None:
+    """Which variables to capture; None: all."""
+    names = args.capture_env
+    if names == "all":
+        return None
+    return names if isinstance(names, tuple) else CAPTURED
+
+
+def _input(source: str | bytes | None) -> bytes | None:
+    """What the command will read: of a file, or (in a batch) given as it is."""
+    if source is None or isinstance(source, bytes):
+        return source
+    from spoolctl.cli.batch import read_input
+    from spoolctl.core.limits import LIMITS
+
+    return read_input("--stdin", source, LIMITS["stdin_bytes"].maximum)
 
 
 def _refuse_shell_line(request: NewJob) -> None:
@@ -249,19 +429,19 @@ def _refuse_shell_line(request: NewJob) -> None:
     )
 
 
-def warn_if_past(args: Args, app: App) -> None:
+def warn_if_past(run_at: float | None, app: App) -> None:
     """A time in the past is accepted, but said."""
-    if args.at is None:
+    if run_at is None:
         return
     import time
 
-    behind = time.time() - args.at
+    behind = time.time() - run_at
     if behind > PAST_S:
         from spoolctl.cli.render import duration, local_time
 
         app.warn(
             "AT_IN_PAST",
-            f"{local_time(args.at)} was {duration(behind)} ago: the job is due now",
+            f"{local_time(run_at)} was {duration(behind)} ago: the job is due now",
         )
 
 
@@ -285,9 +465,10 @@ def _tell_start(added: Added, app: App) -> None:
         app.out.note(f"starts at {local_time(added.job.next_run_at)}, in {duration(wait)}")
 
 
-def _data(added: Added, request: NewJob) -> dict[str, Any]:
+def data(added: Added, request: NewJob) -> dict[str, Any]:
+    """The answer to one submission."""
     job = added.job
-    data: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "job_id": job.id,
         "state": job.state.value,
         "deduplicated": added.deduplicated,
@@ -298,7 +479,7 @@ def _data(added: Added, request: NewJob) -> dict[str, Any]:
         "env_keys": sorted(name for name, _ in request.env),
     }
     if added.deduplicated:
-        data["idempotency"] = {
+        answer["idempotency"] = {
             "key": request.key,
             "metadata_differs": bool(added.differences),
             "metadata_differences": {
@@ -306,7 +487,7 @@ def _data(added: Added, request: NewJob) -> dict[str, Any]:
                 for field, existing, submitted in added.differences
             },
         }
-    return data
+    return answer
 
 
 def _plain(value: object) -> object:

@@ -102,7 +102,7 @@ class App:
         it is needed, if it is a function.
         """
         if self.json:
-            self.out.write(self.envelope(data, meta=meta))
+            self.out.write(self._envelope(data, meta))
             return exit_code
         self.show_warnings()
         rendered = text if isinstance(text, str) else text()
@@ -110,13 +110,15 @@ class App:
             self.out.line(rendered)
         return exit_code
 
-    def envelope(self, data: Json, *, meta: Mapping[str, Any] | None = None) -> bytes:
-        """The result as an envelope with the warnings so far."""
+    def _envelope(self, data: Json, meta: Mapping[str, Any] | None) -> bytes:
         return render.envelope(
             data, started_mono=self._started_mono, meta=meta, warnings=self.warnings
         )
 
     def show_warnings(self) -> None:
-        """Print the warnings to stderr, one line each (text mode)."""
+        """Print the warnings so far to stderr, one line each (text mode only)."""
+        if self.json:
+            return
         for _, message in self.warnings:
             self.out.note(f"warning: {render.visible(message)}")
+        self.warnings.clear()

@@ -208,7 +208,6 @@ def _text(args: Args, app: App, attempt: Attempt, streams: Iterable[str]) -> int
         with app.queue.reader(attempt, stream) as reader:
             warn_if_missing(app, attempt, stream, reader.info)
             app.show_warnings()
-            app.warnings.clear()
             start = 0 if args.tail is None else reader.last_lines(args.tail)
             if args.raw:
                 for piece in reader.chunks(start):

@@ -75,8 +75,12 @@ class Out:
 
     def error_text(self, text: str) -> None:
         """Write text to stderr as it is, if that is possible."""
+        self.error_bytes(encode(text))
+
+    def error_bytes(self, data: bytes) -> None:
+        """Write bytes to stderr, if that is possible."""
         with suppress(OSError):
-            write_all(self.stderr, encode(text))
+            write_all(self.stderr, data)
 
     def check_reader(self) -> None:
         """Raise OutputClosed if nobody reads stdout any more; for those who rarely write."""

@@ -214,6 +214,14 @@ def _durations(spec: Described, text: str) -> tuple[float, ...]:
     return tuple(duration(word.strip(" ")) for word in text.split(","))
 
 
+def _capture_env(text: str) -> tuple[str, ...] | str:
+    """`all`, `none` (an empty tuple), or names, each of which may end in `*`."""
+    if text == "all":
+        return text
+    names = () if text == "none" else tuple(name.strip(" ") for name in text.split(","))
+    return tuple(checks.env(name, "")[0] for name in names)
+
+
 CHECKED: dict[str, Callable[[str], Any]] = {
     "tag": _tag,
     "env": _env,
@@ -222,6 +230,8 @@ CHECKED: dict[str, Callable[[str], Any]] = {
     "note": checks.note,
     "worker_id": checks.worker_id,
     "path": checks.path,
+    "capture_env": _capture_env,
+    "program": lambda text: checks.argv((text,))[0],
 }
 """Further checks of a string or pair, by the `check` of its flag."""
 
@@ -257,7 +267,7 @@ class Probe(NamedTuple):
 
 PROBES: dict[str, Probe] = {
     "integer": Probe("1", ("", "abc", "1.0", "1_000", "0x10", " 1")),
-    "float": Probe("1.5", ("", "abc", "nan", "inf", "0", "-1", "1e999")),
+    "float": Probe("0.5", ("", "abc", "nan", "inf", "0", "-1", "1e999")),
     "duration": Probe("90s", ("", "abc", "-1", "1e3", "5w", "1 h")),
     "timestamp": Probe("2031-01-02T03:04:05Z", ("", "abc", "nan", "2031", "20310102")),
     "queue": Probe("default", ("", "-x", "a b", "a" * (LIMITS["queue_name"].maximum + 1))),

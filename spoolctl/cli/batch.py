@@ -1,0 +1,215 @@
+"""Many jobs at once: `add --batch`, all or none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from spoolctl.cli import add, values
+from spoolctl.cli.parse import Args, UsageError
+from spoolctl.cli.spec import Flag
+from spoolctl.core.records import Added, Context, NewJob
+from spoolctl.errors import InvalidInput, KeyConflict
+from spoolctl.submission import capture
+
+if TYPE_CHECKING:
+    from spoolctl.cli.app import App
+
+MAX_BYTES = 1 << 30
+HINT = "correct the line and submit the whole batch again: none of its jobs was added"
+
+NOT_PER_JOB = frozenset(
+    {"0", "batch", "color", "db", "follow", "json", "lines", "p", "print", "wait", "tag"}
+)
+"""Flags that a line of a batch cannot set; tags are the member `tags`."""
+
+MEMBERS: dict[str, Flag] = {
+    flag.dest: flag for flag in add.VERB.flags if flag.dest not in NOT_PER_JOB
+}
+
+
+def add_batch(args: Args, app: App) -> int:
+    """Read and check all lines, then store all jobs in one transaction."""
+    if args.argv:
+        raise UsageError("--batch and a command exclude each other")
+    numbered = list(_requests(args))
+    if not numbered:
+        raise UsageError("the batch has no jobs", "MISSING_REQUIRED")
+    requests = [request for _, request in numbered]
+    try:
+        added = app.queue.submit(requests)
+    except KeyConflict as conflict:
+        line = numbered[getattr(conflict, "index", 0)][0]
+        raise UsageError(f"line {line}: {conflict}", conflict.code, remediation=HINT) from None
+    again = sum(each.deduplicated for each in added)
+    batch = {
+        "count": len(added),
+        "deduplicated": again,
+        "job_ids": [each.job.id for each in added],
+    }
+    data = {**add.data(added[0], requests[0]), "batch": batch}
+    return app.show(data, lambda: _text(args, added, again))
+
+
+def _text(args: Args, added: list[Added], again: int) -> str:
+    if args.p or args.print == "id":
+        return "\n".join(str(each.job.id) for each in added)
+    new = [each.job.id for each in added if not each.deduplicated]
+    span = f": {new[0]}-{new[-1]}" if len(new) > 1 else "".join(f": {each}" for each in new)
+    rest = f"; {again} already there" if again else ""
+    return f"Added {len(new)} job(s){span}{rest}"
+
+
+def _requests(args: Args) -> Iterator[tuple[int, NewJob]]:
+    """The jobs, each with the number of its line."""
+    data = read_input("--batch", args.batch, MAX_BYTES)
+    ends_with_nul = getattr(args, "0")
+    read = _from_line if args.lines or ends_with_nul else _from_json
+    contexts = _Contexts()
+    for number, line in _split(data, b"\0" if ends_with_nul else b"\n"):
+        try:
+            one = read(args, line.decode("utf-8"))
+            yield number, add.build(one, contexts.of(one))
+        except UnicodeDecodeError:
+            raise UsageError(f"line {number}: is not UTF-8", remediation=HINT) from None
+        except InvalidInput as error:
+            raise UsageError(
+                f"line {number}: {error}",
+                remediation=getattr(error, "remediation", None) or HINT,
+                did_you_mean=getattr(error, "did_you_mean", None),
+            ) from None
+
+
+def _split(data: bytes, end: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, with their numbers."""
+    for number, line in enumerate(data.split(end), 1):
+        if line.strip():
+            yield number, line.removesuffix(b"\r") if end == b"\n" else line
+
+
+def _with(args: Args, **members: Any) -> Args:
+    """The arguments of the call, with those of one line over them."""
+    one = Args()
+    one.__dict__.update(args.__dict__)
+    one.__dict__.update(members)
+    return one
+
+
+class _Contexts:
+    """What is captured, once for all lines that ask for the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, Context] = {}
+
+    def of(self, args: Args) -> Context:
+        """The context for a job with these arguments."""
+        key = (args.capture_env, args.cwd is None)
+        if key not in self._known:
+            self._known[key] = capture(add.captured_names(args), with_cwd=args.cwd is None)
+        return self._known[key]
+
+
+def _from_line(args: Args, line: str) -> Args:
+    return _with(args, c=line)
+
+
+def _from_json(args: Args, line: str) -> Args:
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise InvalidInput("is not a JSON object")
+    members: dict[str, Any] = {}
+    given = set()
+    for name, value in content.items():
+        special = SPECIAL.get(name)
+        if special is not None:
+            members.update(special(value))
+        elif name in MEMBERS:
+            members[name] = _value(MEMBERS[name], value)
+            given.add(MEMBERS[name].name)
+        else:
+            raise values.BadValue(
+                f"has an unknown member {name!r}",
+                did_you_mean=values.closest(name, [*MEMBERS, *SPECIAL]),
+            )
+    if not ("argv" in members or "c" in members):
+        raise InvalidInput("has neither `argv` nor `c`")
+    if "tag" in members and args.tag:
+        # Those of the call hold for all; a line may replace one.
+        members["tag"] = tuple({**dict(args.tag), **dict(members["tag"])}.items())
+    if "env" in members:
+        members["env"] = (*args.env, *members["env"])
+    return _with(args, given=args.given | given, **members)
+
+
+def _value(flag: Flag, value: object) -> Any:
+    """One member by the rules of the flag of that name."""
+    try:
+        if flag.type == "boolean":
+            if not isinstance(value, bool):
+                raise InvalidInput("must be true or false")
+            return value
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise InvalidInput("must be text or a number")
+        return values.convert(flag, value if isinstance(value, str) else repr(value))
+    except InvalidInput as error:
+        raise values.BadValue(
+            f"{flag.dest}: {error}", did_you_mean=getattr(error, "did_you_mean", None)
+        ) from None
+
+
+def _words(value: object) -> dict[str, Any]:
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise InvalidInput("argv: must be a list of texts")
+    return {"argv": tuple(value)}
+
+
+def _pairs(name: str, member: str) -> Callable[[object], dict[str, Any]]:
+    def check(value: object) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise InvalidInput(f"{name}: must be an object of texts")
+        return {member: tuple(value.items())}
+
+    return check
+
+
+def _input(value: object) -> dict[str, Any]:
+    if not isinstance(value, str):
+        raise InvalidInput("stdin: must be text")
+    return {"stdin": value.encode("utf-8", "surrogatepass")}
+
+
+def _timeout(value: object) -> dict[str, Any]:
+    if value is None:
+        return {"no_timeout": True}
+    return {"timeout": _value(MEMBERS["timeout"], value), "no_timeout": False}
+
+
+SPECIAL: dict[str, Callable[[object], dict[str, Any]]] = {
+    "argv": _words,
+    "env": _pairs("env", "env"),
+    "tags": _pairs("tags", "tag"),
+    "stdin": _input,
+    "timeout": _timeout,
+}
+"""Members that look different from their flag: objects, lists, null for no timeout."""
+
+
+def read_input(flag: str, path: str, limit: int) -> bytes:
+    """The content of a file, or of our stdin for `-`.
+
+    Raises:
+        UsageError: it cannot be read, or has more than `limit` bytes.
+    """
+    try:
+        # The path of our own descriptor would not do: it may be a socket.
+        with open(0 if path == "-" else path, "rb", closefd=path != "-") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise UsageError(f"{flag}: cannot read {path}: {error.strerror}") from None
+    if len(data) > limit:
+        raise UsageError(f"{flag}: {path} has more than {limit} bytes")
+    return data
