@@ -26,9 +26,10 @@ STATEMENTS_PER_ADD = 7
 # What `add` may import beyond an interpreter with argparse, sqlite3 and json. (None of these
 # costs more than half a millisecond; `typing` costs two.)
 ALLOWED = {
-    "__future__", "_contextvars", "_typing", "array", "contextlib", "contextvars", "copyreg", "errno",
-    "encodings.ascii", "fcntl", "importlib", "importlib._abc", "importlib.machinery", "importlib.util", "runpy",
-    "select", "signal", "spoolctl", "typing", "typing.io", "typing.re", "warnings", "zlib",
+    "__future__", "_contextvars", "_typing", "array", "contextlib", "contextvars", "copyreg",
+    "encodings.ascii", "errno", "fcntl", "importlib", "importlib._abc", "importlib.machinery",
+    "importlib.util", "runpy", "select", "signal", "spoolctl", "typing", "typing.io",
+    "typing.re", "warnings", "zlib",
 }  # fmt: skip
 OWN_MODULES = 52
 
