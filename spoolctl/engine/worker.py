@@ -136,7 +136,7 @@ class Worker:
                 self._log(f"spoolctl: {sentence}")
             self._id = self._persist(lambda: self._store.register(worker, now=now))
         except StoreBusy:
-            self._hear()
+            self._stops_seen = self._signals.stops()
             return False
         self._reaper = Reaper(
             self._store,
@@ -281,6 +281,9 @@ class Worker:
         self._deadlines.set("scan", now.mono + pause)
         self._try("scan", lambda: self._reaper.scan(now))
 
+    def _on_lost(self, _now: Instant) -> None:
+        self._check_lost()
+
     def _on_sweep(self, now: Instant) -> None:
         self._deadlines.set("sweep", now.mono + SWEEP_INTERVAL_S)
         self._try("sweep", lambda: self._sweep(now))
@@ -360,7 +363,7 @@ class Worker:
             result = call()
         except StoreBusy as busy:
             mono = self._clock.now().mono
-            again = {"heartbeat": "heartbeat", "scan": "scan"}.get(what, "again")
+            again = what if what in ("heartbeat", "scan", "lost") else "again"
             self._deadlines.sooner(again, mono + self._patience.pause(what, busy, mono))
             return None
         except StoreUnusable as error:
