@@ -17,6 +17,7 @@ from spoolctl.core.states import AttemptState, State
 from spoolctl.engine import attempt, reaper
 from spoolctl.engine.attempt import Running, Why
 from spoolctl.engine.station import Station
+from spoolctl.errors import StoreBusy
 from spoolctl.process import ending, identity, search
 from spoolctl.process import spawn as spawning
 from spoolctl.process.identity import Judgement, Verdict
@@ -210,7 +211,7 @@ def _no_guard_of_reap() -> None:
     """A reaper takes back what it once saw, whatever others have done since."""
 
     def reap(self: SqliteStore, suspect: Suspect, **given: Any) -> Reaped | None:
-        time.sleep(0.3)  # both have seen it by now
+        time.sleep(0.7)  # both have seen it by now
         now, pid = given["now"], suspect.worker.identity.pid if suspect.worker else 0
         out, err = given["stdout"], given["stderr"]
         with self._c.write():
@@ -279,3 +280,19 @@ def _slow_to_commit() -> None:
         return cycle(self, worker, outcomes, *rest, **now)
 
     _patch(SqliteStore, "cycle", slow)
+
+
+@_mishap("busy when asked what it has lost")
+def _busy_when_asked() -> None:
+    """The first look at what was canceled under it finds the queue locked."""
+    lost = SqliteStore.lost
+    asked: list[int] = []
+
+    def busy(self: SqliteStore, worker: int) -> frozenset[int]:
+        found = lost(self, worker)
+        if found and not asked:
+            asked.append(worker)
+            raise StoreBusy(self.path)
+        return found
+
+    _patch(SqliteStore, "lost", busy)

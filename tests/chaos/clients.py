@@ -56,7 +56,7 @@ class Client:
         self._out.seek(0)
         text = self._out.read()
         self._out.close()
-        if self._process.returncode in REFUSALS:
+        if self._process.returncode in REFUSALS or b"no room on the disk" in text:
             return True
         if self._process.returncode != 0:
             run.acts.append(Act(self.kind, self.job_id, sure=False, at=boot_time()))

@@ -221,6 +221,10 @@ class Run:
 
     def history(self) -> History:
         """Everything about the run, for the checker. Nothing may run any more."""
+        left = gather.left_over(self.db, self.ledger)
+        if not left and not self.faults and not self.unsettled():
+            # What survivors of a success held until now is for the next worker to sweep.
+            self.drain(timeout_s=10)
         pruned = self._pruned()
         return History(
             records=ledger.read(str(self.ledger)),
@@ -229,7 +233,7 @@ class Run:
             entries=gather.entries(self.queue, self.seen),
             seen=self.seen,
             workers=[member.fact() for member in self.fleet.all],
-            left=gather.left_over(self.db, self.ledger),
+            left=left,
             litter=gather.litter(self.queue),
             faults=(*self.faults, *self.fleet.faults, *gather.job_errors(self.ledger)),
             pruned=frozenset(job.id for job in pruned),

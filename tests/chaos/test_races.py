@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from spoolctl.core.paths import workers_dir
 from tests.chaos.checker import check
 from tests.chaos.run import Run
-from tests.chaos.stage import add, wait_dead
+from tests.chaos.stage import add, wait_dead, wait_for
 from tests.helpers import eventually
 
 pytestmark = pytest.mark.slow
@@ -30,3 +35,32 @@ def test_survivors_of_a_success_that_came_too_late(how: str, make_run: Callable[
     run.fleet.terminate(worker)
     wait_dead(run, worker)
     assert check(run.history()) == []
+
+
+def test_a_stop_request_while_the_queue_is_locked_at_the_start(
+    make_run: Callable[..., Run],
+) -> None:
+    run = make_run([])
+    with closing(sqlite3.connect(run.db, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        worker = run.fleet.start()
+        # Its lock is there: it has begun and cannot register.
+        eventually(lambda: list(Path(workers_dir(str(run.db))).glob("*.lock")))
+        run.fleet.terminate(worker)
+        wait_dead(run, worker)
+        other.execute("ROLLBACK")
+    assert run.fleet.faults == []
+
+
+def test_a_cancel_is_heard_although_the_queue_was_busy(make_run: Callable[..., Run]) -> None:
+    run = make_run([])
+    job = add(run, life=20)
+    mishap = "busy when asked what it has lost"
+    worker = run.fleet.start(without=[mishap], heartbeat_interval_s=60.0)
+    wait_for(run, "start")
+    began = time.monotonic()
+    done = run.queue.cancel(job, running=True, confirm_s=9)
+    assert done.gone
+    assert time.monotonic() - began < 5
+    run.fleet.terminate(worker)
+    wait_dead(run, worker)
