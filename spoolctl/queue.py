@@ -12,6 +12,7 @@ instance per thread.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -284,14 +285,16 @@ class Queue:
         self,
         job_ids: Iterable[int],
         *,
+        first: bool = False,
         timeout_s: float | None = None,
         poll_s: float | None = None,
-        on_change: Callable[[Mapping[int, Job]], None] | None = None,
+        watch: Callable[[Mapping[int, Job]], float | None] | None = None,
     ) -> dict[int, Job]:
         """Block until every job has settled; returns them by id, in the order given.
 
-        A doorbell wakes it; `poll_s` is the safety net. `on_change` is told the jobs that
-        are still open, whenever something has changed.
+        `first`: until at least one has; returns those that have. A doorbell wakes it;
+        `poll_s` is the safety net. `watch` is told the jobs that are still open, whenever
+        something has changed and after so many seconds as it returned the last time.
 
         Raises:
             NotFound: unknown ids, all of them named; also when one is pruned before it
@@ -302,21 +305,21 @@ class Queue:
         from spoolctl.engine.clock import mono
 
         ids = tuple(dict.fromkeys(job_ids))
-        until = None if timeout_s is None else mono() + timeout_s
+        until = math.inf if timeout_s is None else mono() + timeout_s
         with self.waiter(poll_s=poll_s) as waiter:
             seen: dict[int, Job] = {}
             while True:
                 changed = self.changed()
                 pending = self._look_for_settled(ids, seen)
-                if not pending:
-                    return {job_id: seen[job_id] for job_id in ids}
-                if on_change is not None:
-                    on_change({job_id: seen[job_id] for job_id in pending})
-                while self.changed() == changed:
-                    left = None if until is None else until - mono()
-                    if left is not None and left <= 0:
+                if not pending or (first and len(pending) < len(ids)):
+                    return {i: seen[i] for i in ids if _is_settled(seen[i])}
+                again_s = watch({i: seen[i] for i in pending}) if watch is not None else None
+                look_at = math.inf if again_s is None else mono() + again_s
+                while self.changed() == changed and mono() < look_at:
+                    left = until - mono()
+                    if left <= 0:
                         raise _wait_timeout(pending)
-                    waiter.sleep(left)
+                    waiter.sleep(min(left, look_at - mono()))
 
     def _look_for_settled(self, ids: Sequence[int], seen: dict[int, Job]) -> tuple[int, ...]:
         """Bring `seen` up to date; returns the ids that are not settled.
@@ -324,7 +327,7 @@ class Queue:
         Settled ones are looked at again only when all others have settled, too: they may
         have been retried in the meantime.
         """
-        pending = tuple(i for i in ids if i not in seen or seen[i].state not in SETTLED)
+        pending = tuple(i for i in ids if not _is_settled(seen.get(i)))
         for wanted in (pending, ids):
             found = self._store.states(wanted)
             missing = [i for i in wanted if i not in found and not _is_settled(seen.get(i))]
@@ -335,6 +338,17 @@ class Queue:
             if pending:
                 break
         return pending
+
+    def unserved(self, lanes: Iterable[str]) -> frozenset[str]:
+        """Which of these queues no worker serves that may be alive."""
+        from spoolctl.process.identity import Evidence, Verdict, judge
+
+        left, evidence, folder = set(lanes), Evidence(self.path), workers_dir(self.path)
+        for worker in self._store.workers():
+            lock = os.path.join(folder, f"{worker.token}.lock")
+            if judge(worker.identity, lock, evidence=evidence).verdict is not Verdict.DEAD:
+                left -= left if worker.lanes is None else set(worker.lanes)
+        return frozenset(left)
 
     # -- output -----------------------------------------------------------------------------
 

@@ -97,6 +97,10 @@ class WarningCode(NamedTuple):
 
 
 WARNINGS: dict[str, WarningCode] = {
+    "NO_WORKER": WarningCode(
+        "for two seconds no live worker has served the queue of a job that is waited for",
+        ("wait",),
+    ),
     "NO_ATTEMPTS_YET": WarningCode("the job has never been started", ("feedback", "output")),
     "KILL_ASYNC": WarningCode(
         "a running job was canceled; the end of its processes is not confirmed yet", ("cancel",)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
+from spoolctl.cli.parse import UsageError
+from spoolctl.cli.signals import interruptible
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Positional, Verb
 from spoolctl.core.states import SETTLED, State
+from spoolctl.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,6 +17,10 @@ if TYPE_CHECKING:
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args
     from spoolctl.core.records import Job
+
+
+PATIENCE_S = 2.0
+"""After so long it is time to say that nobody is there to run the jobs."""
 
 
 def schema() -> JsonSchema:
@@ -43,7 +51,20 @@ VERB = Verb(
     data_schema="Whether all are done, and the state of each by its id.",
     schema=schema,
     positionals=(Positional("ids", "+", "integer", "the jobs' numbers", metavar="ID", limit="id"),),
+    replaces_positional=("--all", "--queue", "--tag"),
     flags=(
+        Flag("--all", "boolean", "every job that has not settled yet", default=False),
+        Flag("--any", "boolean", "return as soon as one of them has settled", default=False),
+        Flag("--queue", "queue", "every job of this lane that has not settled yet", metavar="NAME"),
+        Flag(
+            "--tag",
+            "key_value",
+            "every job with this tag, settled or not; all that are given must match",
+            metavar="KEY[=VALUE]",
+            default=(),
+            repeatable=True,
+            check="tag_filter",
+        ),
         Flag(
             "--timeout",
             "float",
@@ -62,9 +83,11 @@ VERB = Verb(
         DB,
         *COMMON,
     ),
+    exclusive=(("--all", "--queue"), ("--all", "--tag")),
     examples=(
         ("spoolctl", "wait", "1"),
         ("spoolctl", "wait", "--timeout", "600", "--json", "1", "2", "3"),
+        ("spoolctl", "wait", "--tag", "batch=7"),
     ),
     epilog=(
         "What its exit status tells:\n"
@@ -72,29 +95,54 @@ VERB = Verb(
         "  1  a job does not exist, or bad input\n"
         "  4  --timeout has passed: wait again\n"
         "  6  every job has settled, but not all are done",
+        "--tag, --queue and --all mean the jobs that are there when the wait begins; with --any "
+        "all_succeeded speaks of those that have settled.",
     ),
 )
 
 
 def run(args: Args, app: App) -> int:
     """Wait, then tell how the jobs ended."""
-    from spoolctl.cli.signals import interruptible
-
+    if args.ids and (args.all or args.queue or args.tag):
+        raise UsageError("numbers of jobs go without --all, --queue and --tag")
     queue = app.queue
-    line = _Line(app, len(set(args.ids)))
+    ids = _chosen(args, app)
     # The default is for where there is no bell; one that was asked for always holds.
     poll_s = args.poll_interval if "--poll-interval" in args.given else None
+    watch = _Watch(app, len(set(ids)))
     with interruptible():
         try:
-            jobs = queue.wait(args.ids, timeout_s=args.timeout, poll_s=poll_s, on_change=line.show)
+            jobs = queue.wait(
+                ids,
+                first=args.any,
+                timeout_s=args.timeout,
+                poll_s=poll_s,
+                watch=watch,
+            )
         finally:
-            line.erase()
+            watch.erase()
     succeeded = all(job.state is State.DONE for job in jobs.values())
     data = {
         "all_succeeded": succeeded,
         "jobs": {str(job_id): _member(job) for job_id, job in jobs.items()},
     }
     return app.show(data, lambda: _text(app, jobs, succeeded), exit_code=0 if succeeded else 6)
+
+
+def _chosen(args: Args, app: App) -> tuple[int, ...]:
+    """The numbers of the jobs to wait for.
+
+    Raises:
+        NotFound: no job has the tags. (That nothing is left of a lane is no fault.)
+    """
+    if args.ids:
+        ids: tuple[int, ...] = args.ids
+        return ids
+    states = () if args.tag else (State.QUEUED, State.RUNNING)
+    found = app.queue.jobs(states=states, queue=args.queue, tags=args.tag, limit=None)
+    if args.tag and not found:
+        raise NotFound(f"no job in {app.queue.path} has the tags", where=app.queue.path)
+    return tuple(job.id for job in reversed(found))
 
 
 def _member(job: Job) -> dict[str, Any]:
@@ -111,17 +159,24 @@ def _text(app: App, jobs: Mapping[int, Job], succeeded: bool) -> str:
     return "\n".join([*lines, "all succeeded" if succeeded else "not all succeeded"])
 
 
-class _Line:
-    """How many jobs are still open, in one line on a terminal."""
+class _Watch:
+    """Looks on while `wait` waits: a progress line on a terminal, and a word if nobody is
+    there to run the jobs."""
 
     def __init__(self, app: App, total: int) -> None:
         self._app = app
         self._total = total
         self._live = not app.json and app.out.errors_are_seen()
         self._shown = False
+        self._began_mono = time.monotonic()
+        self._asked = False
 
-    def show(self, pending: Mapping[int, Job]) -> None:
-        """Draw the line anew."""
+    def __call__(self, pending: Mapping[int, Job]) -> float | None:
+        """Told what is still open; returns when it wants to be told again."""
+        left = self._began_mono + PATIENCE_S - time.monotonic()
+        if left <= 0 and not self._asked:
+            self._asked = True
+            self._tell_unserved(pending)
         if self._live:
             running = sum(job.state is State.RUNNING for job in pending.values())
             settled = self._total - len(pending)
@@ -129,8 +184,18 @@ class _Line:
             self._app.out.error_text(
                 f"\r\x1b[K{settled} of {self._total} settled, {running} running"
             )
+        return None if self._asked else left
+
+    def _tell_unserved(self, pending: Mapping[int, Job]) -> None:
+        lanes = {job.queue for job in pending.values() if job.state is State.QUEUED}
+        for lane in sorted(self._app.queue.unserved(lanes)):
+            message = f"no live worker serves the queue {lane}: start `spoolctl work`"
+            self.erase()
+            self._app.out.note(f"warning: {message}")
+            if self._app.json:
+                self._app.warn("NO_WORKER", message)
 
     def erase(self) -> None:
-        """Leave no trace of it."""
+        """Leave no trace of the progress line."""
         if self._shown:
             self._app.out.error_text("\r\x1b[K")

@@ -171,6 +171,64 @@ def test_waiting_costs_no_cpu(call: Call, db: str, queue: Queue) -> None:
     process.wait(10)
 
 
+def test_wait_by_tag_queue_and_all(call: Call, db: str, queue: Queue) -> None:
+    for lane, tags in (("a", {"t": "1"}), ("a", {"t": "2"}), ("b", {"t": "1"}), ("b", {})):
+        queue.add(["true"], queue=lane, tags=tags)
+    queue.cancel(1)
+    waits = {
+        "--tag=t=1": {"1", "3"},
+        "--tag=t": {"1", "2", "3"},
+        "--queue=a": {"2"},
+        "--all": {"2", "3", "4"},
+    }
+    processes = {words: start("wait", "--json", "--db", db, words) for words in waits}
+    both = start("wait", "--json", "--db", db, "--queue=a", "--tag=t=1")
+    assert both.wait(20) == 6
+    eventually(lambda: len(list(Path(f"{db}.d/waiters").glob("*.bell"))) == 4)
+    for job_id in (2, 3, 4):
+        queue.cancel(job_id)
+    for words, ids in waits.items():
+        out, _ = processes[words].communicate(timeout=20)
+        assert set(json.loads(out)["data"]["jobs"]) == ids
+    nothing = call("wait", "--json", "--db", db, "--all")
+    assert (nothing.status, nothing.data) == (0, {"all_succeeded": True, "jobs": {}})
+    assert call("wait", "--json", "--db", db, "--queue", "a").status == 0
+    assert call("wait", "--json", "--db", db, "--tag", "x").error["code"] == "NOT_FOUND"
+    for bad in (["--all", "1"], ["--tag", "t", "1"], ["--all", "--queue", "a"], []):
+        assert call("wait", "--json", "--db", db, *bad).status == 1
+
+
+def test_the_first_to_settle(call: Call, db: str, queue: Queue) -> None:
+    queue.add_many([["true"]] * 3)
+    process = start("wait", "--json", "--db", db, "--any", "1", "2", "3")
+    waiting(db)
+    queue.cancel(2)
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 6
+    assert set(json.loads(out)["data"]["jobs"]) == {"2"}
+    assert call("wait", "--json", "--db", db, "--any", "1", "2").data["jobs"].keys() == {"2"}
+
+
+def test_nobody_to_run_the_job_is_said_after_a_while(call: Call, db: str, queue: Queue) -> None:
+    queue.add(["true"], queue="lonely")
+    words = ("wait", "--json", "--db", db, "--timeout", "4", "1")
+    process = start(*words)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 4
+    assert b"no live worker serves the queue lonely" in err
+    process = start(*words)
+    waiting(db)
+    time.sleep(2.5)
+    queue.cancel(1)
+    out, err = process.communicate(timeout=20)
+    assert [each["code"] for each in json.loads(out)["warnings"]] == ["NO_WORKER"]
+    worker = start("work", "--db", db, "--all-queues")
+    eventually(lambda: queue.unserved(["lonely", "x"]) == frozenset())
+    worker.send_signal(signal.SIGKILL)
+    worker.communicate()
+    assert queue.unserved(["lonely"]) == {"lonely"}
+
+
 # -- events, one page -----------------------------------------------------------------------
 
 
