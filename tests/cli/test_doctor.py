@@ -18,6 +18,7 @@ from spoolctl.engine import diagnosis
 from tests.cli.contract import call, check
 from tests.cli.test_contract_fuzz import fingerprint
 from tests.helpers import clean_env, eventually, spoolctl
+from tests.system import strace_log
 
 IDS = [
     *("config_valid", "db_path_resolved", "spool_directory_writable", "database_exists"),
@@ -200,6 +201,26 @@ def test_a_log_without_its_index_is_left_alone(queue: Path) -> None:
     data = doctor(copy, "--db", "queue.db", ready=True)
     assert statuses(data) == "ppppwpp"
     assert data["unserved"] is None
+
+
+@pytest.mark.skipif(not strace_log.can_strace(), reason="needs strace")
+@pytest.mark.parametrize("name", ["queue.db", "none.db", "empty.db", "other.db"])
+def test_no_system_call_could_change_anything(name: str, queue: Path, tmp_path: Path) -> None:
+    (queue / "empty.db").touch()
+    other = sqlite3.connect(queue / "other.db")
+    other.execute("CREATE TABLE t (x)")
+    other.close()
+    words = [sys.executable, "-m", "spoolctl", "doctor", "--db", name]
+    _, calls = strace_log.watch(words, tmp_path / "log", env=clean_env(), cwd=queue)
+    opened = 0
+    for each in (each for of_process in calls.values() for each in of_process):
+        if each.name.startswith("open") and each.result_path.endswith((name, "-wal", "-shm")):
+            opened += 1
+            assert "O_RDONLY" in each.words, each
+        if each.name in ("write", "pwrite64", "ftruncate"):
+            assert str(queue) not in each.path, each
+        assert "O_CREAT" not in each.words or "/dev/null" in each.words, each
+    assert (opened > 0) == (name in ("queue.db", "other.db"))
 
 
 # -- workers --------------------------------------------------------------------------------
