@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable
 
 from spoolctl.cli.codes import ERRORS, EXITS, WARNINGS
+from spoolctl.cli.help import verb_help
 from spoolctl.cli.spec import COMMON, Flag, Positional, Verb, load
 from spoolctl.cli.variables import GIVEN_TO_JOBS, VARIABLES, Variable
 from spoolctl.cli.verbs import GROUPS, VERBS
@@ -85,7 +86,7 @@ def _retryable(value: bool | None) -> str:
 def page(verb: Verb) -> str:
     """The page of one verb."""
     parts = [f"# spoolctl {verb.name}", f"```text\n{_usage(verb)}\n```"]
-    parts += [_escaped(text) for text in (verb.description, *verb.epilog)]
+    parts += [_paragraph(text) for text in (verb.description, *verb.epilog)]
     if verb.positionals:
         rows = [f"| `{_shown(item)}` | {_item_text(item)} |" for item in verb.positionals]
         parts.append("| positional | meaning |\n|---|---|\n" + "\n".join(rows))
@@ -126,7 +127,14 @@ def _answer(value: bool | str) -> str:
 
 
 def _usage(verb: Verb) -> str:
-    return " ".join([f"spoolctl {verb.name} [flags]", *(_shown(item) for item in verb.positionals)])
+    """The usage lines, as `--help` has them."""
+    lines = verb_help(verb).split("\n\n")[0].split("\n")
+    return "\n".join(line.removeprefix("usage:").strip() for line in lines)
+
+
+def _paragraph(text: str) -> str:
+    """Running text; or a table of its own lines, kept as it is."""
+    return f"```text\n{text}\n```" if "\n" in text else _escaped(text)
 
 
 def _shown(item: Positional) -> str:

@@ -57,7 +57,7 @@ def test_every_command_of_the_agent_guide_succeeds(tmp_path: Path, env: dict[str
     envelopes = [json.loads(line) for line in done.stdout.split("\n") if line.startswith("{")]
     assert all(envelope["ok"] for envelope in envelopes)
     added = [one["data"] for one in envelopes if "deduplicated" in (one["data"] or {})]
-    assert [one["deduplicated"] for one in added] == [False, True]
+    assert [one["deduplicated"] for one in added[:2]] == [False, True]
     assert added[0]["job_id"] == added[1]["job_id"]
     assert (folder / "built").read_text() == "done\n"
 
