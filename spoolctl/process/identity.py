@@ -191,8 +191,8 @@ def _read_boot_id() -> str:
 
         return darwin.boot_session()
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return file.read().strip().decode()
     except OSError:
         return ""
 

@@ -139,8 +139,11 @@ def read_marks(proc: Proc) -> tuple[str, ...] | None:
         if proc.state == "Z":
             return _marks_of_threads(proc.pid)
         marks = _marks_in(f"/proc/{proc.pid}/environ")
-        if marks is None and _has_no_memory(proc.pid):
-            raise Unsettled(f"process {proc.pid} is between two programs")
+        if marks is None:
+            if _has_no_memory(proc.pid):
+                raise Unsettled(f"process {proc.pid} is between two programs")
+            # Empty, or only just put there.
+            marks = _marks_in(f"/proc/{proc.pid}/environ")
     except OSError as error:
         if error.errno in _SCARCE:
             raise

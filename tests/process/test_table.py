@@ -1,0 +1,197 @@
+"""The table of processes is read right, whatever processes are called and carry."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spoolctl.process import locks, table
+from spoolctl.process.table import MARK, Proc, parse_marks, read_all, read_marks, read_proc
+from tests.helpers import clean_env, eventually
+
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="reads /proc")
+
+
+@pytest.fixture
+def run() -> Iterator[Any]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(env: Mapping[str, str], *argv: str, **more: Any) -> Proc:
+        child = subprocess.Popen(argv or ("/bin/sleep", "60"), env=env, **more)
+        started.append(child)
+        return seen(child.pid)
+
+    yield start
+    for child in started:
+        child.kill()
+        child.wait()
+
+
+def seen(pid: int) -> Proc:
+    proc = read_proc(pid)
+    assert proc is not None
+    return proc
+
+
+def test_a_process_is_read_right(run: Any) -> None:
+    proc = run({}, start_new_session=True)
+    assert (proc.ppid, proc.pgid, proc.sid) == (os.getpid(), proc.pid, proc.pid)
+    assert proc.lives
+    assert not proc.kernel
+    assert read_all().procs[proc.pid][:5] == proc[:5]
+
+
+@pytest.mark.parametrize("name", [") R 1 1 1", "((", "a b", "ü\n", "x) Z 0 ("])
+def test_a_name_cannot_forge_the_rest(run: Any, tmp_path: Path, name: str) -> None:
+    program = tmp_path / name
+    program.symlink_to("/bin/sleep")
+    proc = run({}, str(program), "60")
+    assert proc.ppid == os.getpid()
+    assert proc.name == name[:15]
+    assert proc.lives
+
+
+def test_the_kernels_threads_are_told_apart() -> None:
+    if os.geteuid() == 0 and Path("/proc/2/comm").read_text() == "kthreadd\n":
+        assert seen(2).kernel
+    assert not seen(1).kernel
+    assert not seen(os.getpid()).kernel
+
+
+def test_nobody_is_none() -> None:
+    assert read_proc(2**22 + 1) is None
+    assert read_proc(10**12) is None
+
+
+@pytest.mark.parametrize(
+    ("block", "marks"),
+    [
+        (b"", ()),
+        (b"A=1\0", ()),
+        (b"SPOOLCTL_ATTEMPT_PATH=a\0", ("a",)),
+        (b"A=1\0SPOOLCTL_ATTEMPT_PATH=a:b\0B=2\0", ("a", "b")),
+        (b"SPOOLCTL_ATTEMPT_PATH=a", ("a",)),  # overwritten by the program: no end
+        (b"XSPOOLCTL_ATTEMPT_PATH=a\0", ()),
+        (b"A=SPOOLCTL_ATTEMPT_PATH=a\0SPOOLCTL_ATTEMPT_PATH=b\0", ("b",)),
+        (b"A=\nSPOOLCTL_ATTEMPT_PATH=a\0", ()),
+        (b"SPOOLCTL_ATTEMPT_PATH=\xff\0", ("\ufffd",)),
+    ],
+)
+def test_marks_in_a_block(block: bytes, marks: tuple[str, ...]) -> None:
+    padded = block + b"SPOOLCTL_ATTEMPT_PATH=left-over\0"  # of an earlier, longer block
+    assert parse_marks(padded, len(block)) == marks
+
+
+def marks_of(proc: Proc) -> tuple[str, ...] | None:
+    """Its marks, when it has become what it was started as."""
+    while True:
+        try:
+            return read_marks(proc)
+        except table.Unsettled:
+            time.sleep(0.001)
+
+
+def test_marks_of_real_processes(run: Any) -> None:
+    assert marks_of(run({MARK: "a:b"})) == ("a", "b")
+    assert marks_of(run({})) == ()
+    assert marks_of(run({"A": "1"})) == ()
+    large = {f"V{n}": "x" * 100_000 for n in range(12)}
+    assert marks_of(run({**large, MARK: "last"})) == ("last",)
+    assert marks_of(run({MARK: "first", **large})) == ("first",)
+
+
+def test_a_marked_process_is_at_no_moment_of_its_start_taken_for_unmarked() -> None:
+    # posix_spawn returns while the child is still within execve, with new memory but no
+    # environment in it yet.
+    for _ in range(200):
+        pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], {MARK: "a"})
+        try:
+            try:
+                assert read_marks(seen(pid)) == ("a",)
+            except table.Unsettled:
+                assert marks_of(seen(pid)) == ("a",)
+        finally:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+
+
+def test_one_without_memory_is_unsettled_an_empty_environment_is_not(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = run({})
+    assert marks_of(empty) == ()
+    zombie = subprocess.Popen(["true"])
+    eventually(lambda: seen(zombie.pid).state == "Z")
+    monkeypatch.setattr(table, "_marks_in", lambda path: None)
+    with pytest.raises(table.Unsettled):
+        read_marks(seen(zombie.pid)._replace(state="S"))
+    assert read_marks(empty) == ()
+    zombie.wait()
+
+
+def test_one_that_has_gone_has_no_marks(run: Any) -> None:
+    proc = run({MARK: "a"})
+    assert read_marks(proc._replace(pid=2**22 + 1)) is None
+
+
+def test_holders_are_those_that_can_write_not_those_that_probe(run: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    fd = locks.take(path)
+    assert fd is not None
+    probe = os.open(path, os.O_RDONLY)
+    owner = run({}, pass_fds=(fd,))
+    prober = run({}, pass_fds=(probe,))
+    other = run({})
+    lock = os.fstat(fd)
+    found = table.holders([owner, prober, other], lock.st_dev, lock.st_ino)
+    assert found == [owner]
+    assert table.holders([owner, prober, other], lock.st_dev, lock.st_ino + 1) == []
+    os.close(fd)
+    os.close(probe)
+
+
+HIDDEN = """
+import json, os, sys
+from spoolctl.core.records import Identity
+from spoolctl.process import identity, table
+from spoolctl.process.identity import Evidence, judge
+os.setresgid(54321, 54321, 54321)
+os.setresuid(54321, 54321, 54321)
+pid = int(sys.argv[1])
+try:
+    answer = str(table.read_proc(pid))
+except table.Hidden as hidden:
+    answer = str(hidden)
+who = Identity(identity.boot_id(), identity.pid_namespace(), pid, sys.argv[2], 0, 0)
+verdict = judge(who, "/no/such/lock", evidence=Evidence("/tmp")).verdict.value
+gone = judge(who._replace(pid=2**22 + 1), "/no/such/lock", evidence=Evidence("/tmp")).verdict.value
+print(json.dumps([answer, verdict, gone]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount and to become another user")
+@pytest.mark.parametrize("hidepid", [0, 1, 2])
+def test_a_process_that_proc_hides_is_not_taken_for_dead(run: Any, hidepid: int) -> None:
+    proc = run({})
+    script = f'mount -t proc -o hidepid={hidepid} proc /proc && exec "$@"'
+    words = [sys.executable, "-c", HIDDEN, str(proc.pid), proc.start]
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", *words],
+        env=clean_env(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    answer, verdict, gone = json.loads(done.stdout)
+    assert verdict == ("unclear" if hidepid else "alive")
+    assert answer.startswith(f"process {proc.pid}" if hidepid else "Proc(")
+    assert gone == "dead"
