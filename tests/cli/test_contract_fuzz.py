@@ -138,6 +138,8 @@ def bounded(words: Sequence[str], unsettled: Sequence[int]) -> tuple[str, ...] |
     own, rest = tuple(words[:at]), tuple(words[at:])
     if own[0] == "work" or (own[0] == "output" and args.follow and args.id in unsettled):
         return None
+    if own[0] == "add" and (args.wait or args.follow):
+        return None  # nobody runs the job
     if own[0] == "wait":
         own += ("--timeout=0.02",)
     elif own[0] == "events" and args.follow:
@@ -228,6 +230,8 @@ def test_changing_verbs_are_total(verb: str, still: Scene, record_property: Coun
             db = folder / "copy.db"
             shutil.copyfile(still.db, db)
             db.chmod(0o600)
+            if bounded(words, ()) is None:
+                return
             result = call(*place_db(words, db), cwd=folder)
             check(result)
             if result.status != 0:
