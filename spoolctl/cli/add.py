@@ -25,7 +25,9 @@ def schema() -> JsonSchema:
     from spoolctl.cli import shapes
     from spoolctl.core.states import SETTLED, State
 
-    difference = shapes.closed(existing={}, submitted={})
+    def differing(value: JsonSchema) -> JsonSchema:
+        return shapes.closed(existing=value, submitted=value)
+
     return shapes.closed(
         job_id=shapes.ID,
         state=shapes.words(State),
@@ -38,8 +40,11 @@ def schema() -> JsonSchema:
         idempotency=shapes.closed(
             key=shapes.TEXT,
             metadata_differs=shapes.BOOLEAN,
-            metadata_differences=shapes.table(
-                ("tags", "note", "next_run_at"), difference, complete=False
+            metadata_differences=shapes.closed(
+                tags=differing(shapes.mapping(shapes.STRING)),
+                note=differing(shapes.nullable(shapes.STRING)),
+                next_run_at=differing(shapes.nullable(shapes.NUMBER)),
+                optional=("tags", "note", "next_run_at"),
             ),
         ),
         outcome=shapes.closed(
