@@ -13,10 +13,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from spoolctl.cli.codes import ERRORS, WARNINGS
+from spoolctl.cli.spec import load
 from spoolctl.cli.verbs import VERBS
 from tests.cli import contract
 from tests.cli.contract import Result, call, check
 from tests.cli.scene import Scene
+from tests.cli.test_contract_fuzz import bounded
 from tests.helpers import clean_env, spoolctl
 
 Calls = list[tuple[str, ...]]
@@ -363,6 +365,55 @@ def test_a_newer_layout_conforms(own_scene: Scene, count: Callable[[Log], None])
     for name in ("status", "list", "add", "prune", "cancel", "wait", "events", "doctor"):
         example = contract.described()["verbs"][name]["examples"][0][1:]
         assert log.both(placed(tuple(example), own_scene.db)).status == 3, name
+    count(log)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_flag_conforms(verb: str, own_scene: Scene, count: Callable[[Log], None]) -> None:
+    """Whatever flags are added to a verb, what it prints with each of them is declared."""
+    log = Log(own_scene.folder)
+    (own_scene.folder / "file").write_text('{"argv": ["true"], "queue": "later"}\n')
+    minimal = [word for word in load(verb).examples[0][1:] if word != "--json"]
+    probes = contract.described()["probe_vocabularies"]
+    for flag in load(verb).flags:
+        given: tuple[str, ...] = (flag.name,)
+        if flag.name == "--db":
+            given += (str(own_scene.db),)
+        elif flag.choices:
+            given += (flag.choices[0],)
+        elif flag.type != "boolean":
+            given += ("file" if flag.type == "path" else probes[flag.type]["valid"],)
+        limited = bounded((minimal[0], *given, *minimal[1:]), list(own_scene.jobs.values()))
+        if limited is not None:
+            log(*placed(limited, own_scene.db))
+            if flag.name != "--json":
+                log(*in_json(placed(limited, own_scene.db)))
+    count(log)
+
+
+def test_batches_and_waits_by_other_means_conform(
+    own_scene: Scene, count: Callable[[Log], None]
+) -> None:
+    log = Log(own_scene.folder)
+    jobs = [{"argv": ["true"], "key": "b1", "tags": {"t": "1"}}, {"argv": ["false"]}]
+    (own_scene.folder / "jobs").write_text("".join(json.dumps(job) + "\n" for job in jobs))
+    (own_scene.folder / "lines").write_text("echo one\necho two\n")
+    (own_scene.folder / "bad").write_text('{"argv": ["true"]}\n{"argv": []}\n')
+
+    def both(*words: str) -> Result:
+        return log.both(placed(words, own_scene.db))
+
+    assert both("add", "--batch", "jobs").status == 0
+    assert both("add", "--batch", "lines", "--lines").status == 0
+    assert both("add", "--batch", "bad").status == 1
+    assert both("add", "--batch", "missing").status != 0
+    assert both("wait", "--all", "--timeout", "0.05").status == 4
+    assert both("wait", "--tag", "a=1", "--timeout", "0.05").status == 0
+    assert both("wait", "--any", own_scene.id("dead"), own_scene.id("done")).status in (0, 6)
+    both("wait", "--queue", "later", "--timeout", "0.05")
+    assert both("wait", "--tag", "nobody=1").status in (0, 1)
+    late = both("wait", "--timeout", "2.5", own_scene.id("scheduled"))
+    assert late.status == 4
     count(log)
 
 
