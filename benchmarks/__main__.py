@@ -50,9 +50,10 @@ def main() -> int:
                 results, error, failed = [], str(failure), True
             took = time.perf_counter() - began
             sections.append(report.Section(name, results, took, error))
+            if args.out:
+                # After each one: what was measured is kept, whatever happens to the next.
+                args.out.write_text(report.as_json(machine, vars(args), sections))
             print(report.table(sections[-1]), flush=True)
-    if args.out:
-        args.out.write_text(report.as_json(machine, vars(args), sections))
     print(report.machine_table(machine))
     return 1 if failed else 0
 

@@ -72,17 +72,23 @@ def crowd(bench: Bench) -> list[Result]:
             complaints += [line for line in lines if " attempt " not in line]
     shares = [counts.get(f"w{number}", 0) for number in range(WORKERS)]
     fair = sum(shares) / WORKERS
-    seen = [line for line in complaints if "stopping" not in line and line.strip()]
-    note = "; ".join(sorted(set(seen))[:3])
+    told = [line for line in complaints if _tells(line)]
+    note = "; ".join(sorted({line.replace(f"{folder}/", "") for line in told})[:4])
     return [
         figure("added by 8 adders", "jobs/s", [added / seconds]),
         figure("run by 32 workers", "jobs/s", [sum(shares) / seconds]),
-        figure("complaints, and exits other than 0", "", [len(seen) + sum(map(bool, codes))],
+        figure("complaints, and exits other than 0", "", [len(told) + sum(map(bool, codes))],
                at_most=0, note=note),
         figure("smallest share of a worker / fair share", "x", [min(shares) / fair],
                at_least=1 / 3),
         figure("largest share of a worker / fair share", "x", [max(shares) / fair]),
     ]  # fmt: skip
+
+
+def _tells(line: str) -> bool:
+    """Whether a line is a complaint; of a traceback only its last line counts."""
+    trace = line.startswith((" ", "Traceback"))
+    return bool(line.strip()) and not trace and "stopping" not in line
 
 
 def _until_all_are_here(path: Path) -> None:
