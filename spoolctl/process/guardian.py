@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import signal
 import sys
@@ -136,7 +137,7 @@ def _spawn(fds: list[int], folder: str, grace_s: float) -> int:
     try:
         copies.extend(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for fd in fds)
         return _start_python(words, copies)
-    except (ValueError, NotImplementedError) as error:
+    except ValueError as error:
         raise OSError(f"cannot start {sys.executable}: {error}") from None
     finally:
         for fd in copies:
@@ -147,22 +148,29 @@ def _start_python(words: list[str], fds: list[int]) -> int:
     python = sys.executable or ""
     if not os.access(python, os.X_OK) and sys.platform.startswith("linux"):
         python = "/proc/self/exe"  # replaced by an upgrade while we run
-    return os.posix_spawn(
+    start = functools.partial(
+        os.posix_spawn,
         python,
         [sys.executable or "python3", *words],
+        # Whole, the mark of an attempt around the worker included: it ends the guardian too.
         os.environ,
         file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(fds)],
-        setsid=True,
         # Blocked from its first instruction on: there is no moment at which a signal for
         # the worker's group, or a careless `kill`, ends the guardian.
         setsigmask=spawn.ALL_SIGNALS,
     )
+    try:
+        return start(setsid=True)
+    except NotImplementedError:  # a C library without POSIX_SPAWN_SETSID: see `main`
+        return start()
 
 
 def main() -> None:
     """The guardian's own process. Wakes up once: when its worker is gone."""
     folder, grace_s = sys.argv[2], float(sys.argv[3])
     signal.pthread_sigmask(signal.SIG_SETMASK, spawn.ALL_SIGNALS)
+    with contextlib.suppress(PermissionError):  # it leads one already
+        os.setsid()
     os.chdir("/")
     _close_others()
     while os.read(_PIPE, 4096):

@@ -71,6 +71,7 @@ class Snapshot:
         for proc in procs.values():
             self._children.setdefault(proc.ppid, []).append(proc)
             self._sessions.setdefault(proc.sid, []).append(proc)
+        self._candidates: list[tuple[int, Proc]] | None = None
         self._marks: dict[int, tuple[str, ...]] = {}
         self._lineage = self._ancestors(me)
 
@@ -200,11 +201,13 @@ class Snapshot:
         return sorted(live, key=lambda proc: (int(proc.start), proc.pid))
 
     def _younger(self, since: int) -> list[Proc]:
-        return [
-            proc
-            for proc in self.procs.values()
-            if not proc.kernel and proc.lives and int(proc.start) >= since
-        ]
+        if self._candidates is None:
+            self._candidates = [
+                (int(proc.start), proc)
+                for proc in self.procs.values()
+                if proc.lives and not proc.kernel
+            ]
+        return [proc for start, proc in self._candidates if start >= since]
 
     def _marked(self, token: str, since: int) -> list[Proc]:
         return [proc for proc in self._younger(since) if token in self._marks_of(proc)]
