@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import sys
@@ -41,6 +42,8 @@ def main() -> int:
         storm.calm()
         history = run.history()
         violations = check(history)
+        if violations and disk:  # it goes with the run
+            shutil.copytree(disk.folder, folder / "kept", copy_function=_copy)
     finally:
         run.close()
     print(f"raged for {raged:.0f} s, settled after {time.monotonic() - began - raged:.0f} s more")
@@ -78,6 +81,11 @@ def _is_over(args: argparse.Namespace, run: Run, seconds: float) -> bool:
     if args.kills is not None and run.fleet.kills >= args.kills:
         return True
     return args.minutes is not None and seconds >= 60 * args.minutes
+
+
+def _copy(source: str, target: str) -> None:
+    if os.path.isfile(source):  # a doorbell is none
+        shutil.copy2(source, target)
 
 
 def _report(storm: Storm, history: History) -> None:

@@ -6,12 +6,16 @@ such switches. Mishaps are not mechanisms: they make something happen at one exa
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
 from typing import Any, TypeVar
 
+import spoolctl
 from spoolctl.core.records import Instant, Outcome, Reaped, Recorded, Suspect
 from spoolctl.core.states import AttemptState, State
 from spoolctl.engine import attempt, reaper
@@ -31,14 +35,22 @@ Switch = TypeVar("Switch", bound=Callable[[], None])
 ABLATIONS: dict[str, Callable[[], None]] = {}
 """Name of the mechanism -> what takes it away."""
 
+DIES_AT = "dies at call "
+
 MISHAPS: dict[str, Callable[[], None]] = {}
 """Name of what happens -> what makes it happen."""
 
 
 def switch_off(names: Iterable[str]) -> None:
-    """Take these mechanisms away from this process, or let these mishaps happen to it."""
+    """Take these mechanisms away from this process, or let these mishaps happen to it.
+
+    "dies at call N" is a mishap for every N.
+    """
     for name in names:
-        {**ABLATIONS, **MISHAPS}[name]()
+        if name.startswith(DIES_AT):
+            _die_at_call(int(name.removeprefix(DIES_AT)))
+        else:
+            {**ABLATIONS, **MISHAPS}[name]()
 
 
 def _mechanism(name: str) -> Callable[[Switch], Switch]:
@@ -296,3 +308,26 @@ def _busy_when_asked() -> None:
         return found
 
     _patch(SqliteStore, "lost", busy)
+
+
+def _die_at_call(number: int) -> None:
+    """SIGKILL at the n-th call of a function of the product, counted from the registration.
+
+    Says how many there were where it lives to its end.
+    """
+    product = os.path.dirname(os.path.abspath(spoolctl.__file__))
+    register = SqliteStore.register
+    calls = [0]
+
+    def count(frame: FrameType, event: str, _arg: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(product):
+            calls[0] += 1
+            if calls[0] == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def begin(self: SqliteStore, *args: Any, **now: Any) -> int:
+        sys.setprofile(count)
+        return register(self, *args, **now)
+
+    _patch(SqliteStore, "register", begin)
+    atexit.register(lambda: os.write(2, f"{calls[0]} calls\n".encode()))

@@ -34,9 +34,10 @@ class Client:
         )
 
     @classmethod
-    def add(cls, run: Run, command: Sequence[str], lane: str) -> Client:
+    def add(cls, run: Run, command: Sequence[str], *, queue: str, key: str) -> Client:
         """`spoolctl add`."""
-        flags = ["--queue", lane, "--timeout", "5", "--max-retries", "1", "--max-crashes", "2"]
+        flags = ["--queue", queue, "--key", key, "--timeout", "5"]
+        flags += ["--max-retries", "1", "--max-crashes", "2"]
         return cls(run, "add", [*flags, "--", *command], None)
 
     @classmethod

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ TIMES: dict[str, Any] = {
     "poll_interval_s": 0.5,
 }
 
+
+GUARDIAN = b"guardian of"
 
 NO_START = ("No space left", "disk is full", "locked")
 """What a worker may say that cannot even start."""
@@ -110,16 +113,24 @@ class Fleet:
 
     # -- violence -----------------------------------------------------------------------
 
-    def guardian_of(self, member: Member) -> int | None:
-        """The pid of a worker's guardian, if it has one now."""
-        try:
+    def children_of(self, member: Member) -> dict[int, bytes]:
+        """The processes that a worker has started, by pid, with their words."""
+        found = {}
+        with suppress(OSError):
             children = Path(f"/proc/{member.pid}/task/{member.pid}/children").read_text().split()
             for pid in children:
-                if b"guardian of" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    return int(pid)
-        except OSError:
-            pass
-        return None
+                found[int(pid)] = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return found
+
+    def guardian_of(self, member: Member) -> int | None:
+        """The pid of a worker's guardian, if it has one now."""
+        children = self.children_of(member)
+        return next((pid for pid, words in children.items() if GUARDIAN in words), None)
+
+    def commands_of(self, member: Member) -> list[int]:
+        """The pids of the commands that a worker runs now."""
+        children = self.children_of(member)
+        return [pid for pid, words in children.items() if words and GUARDIAN not in words]
 
     def kill(self, member: Member, *, guardian: bool = False, group: bool = False) -> None:
         """SIGKILL a worker: alone, with its guardian, or with its whole process group."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import time
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from spoolctl import Queue
@@ -135,3 +138,15 @@ def job_errors(ledger_dir: Path) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     return (f"job.py failed: {text[-1000:]}",)
+
+
+def damage(queue: Queue) -> tuple[str, ...]:
+    """What is wrong with the file itself, and counters that have lost count."""
+    with closing(sqlite3.connect(queue.path)) as connection:
+        (verdict,) = connection.execute("PRAGMA integrity_check").fetchone()
+    found = [] if verdict == "ok" else [f"integrity check: {verdict}"]
+    counted = Counter(job.state for job in queue.jobs(limit=None))
+    kept = {state: count for state, count in queue.counts().states.items() if count}
+    if kept != counted:
+        found.append(f"counters say {kept}, there are {dict(counted)}")
+    return tuple(found)

@@ -103,8 +103,9 @@ class History(NamedTuple):
     they were read while the run went on. `pruned`: those of `jobs` that are as they were before
     a prune deleted them. `left`: descriptions of processes that live on after the end;
     `litter`: files that no running attempt and no stored stream explains; `faults`: what the
-    operator noted at once (a worker that crashed, or did not end). `ceilings`: queue -> the
-    most attempts at a time. `grace_s`: how long after the death of its worker a tree may live.
+    operator noted at once (a worker that crashed or did not end, a damaged file).
+    `ceilings`: queue -> the most attempts at a time. `grace_s`: how long after the death of its
+    worker a tree may live.
     """
 
     records: list[Record]

@@ -175,8 +175,11 @@ class Run:
             if last is None or (job.id in self.archive and self.archive[job.id][0] == last.id):
                 continue
             detail = self.queue.detail(job.id)
+            # What can still change without an event: the end of a canceled attempt, and the
+            # output of what a success left running.
+            gone = all(attempt.gone_at is not None for attempt in detail.attempts)
             quiet = now - (last.seen or now) > gather.SURVIVORS_S
-            if quiet or not any(attempt.survivors for attempt in detail.attempts):
+            if gone and (quiet or not any(attempt.survivors for attempt in detail.attempts)):
                 self.archive[job.id] = last.id, gather.job_of(self.queue, detail)
 
     def _pruned(self) -> list[Job]:
@@ -235,7 +238,12 @@ class Run:
             workers=[member.fact() for member in self.fleet.all],
             left=left,
             litter=gather.litter(self.queue),
-            faults=(*self.faults, *self.fleet.faults, *gather.job_errors(self.ledger)),
+            faults=(
+                *self.faults,
+                *self.fleet.faults,
+                *gather.job_errors(self.ledger),
+                *gather.damage(self.queue),
+            ),
             pruned=frozenset(job.id for job in pruned),
             ceilings=self.ceilings,
             grace_s=self.grace_s,

@@ -156,6 +156,12 @@ class Storm:
             self.run.fleet.kill(victim)
             self._after(self.rng.uniform(0.2, 3), lambda: _wake(guardian))
 
+    def _kill_command(self) -> None:
+        victim = self._victim()
+        commands = self.run.fleet.commands_of(victim) if victim else []
+        if commands:
+            send(self.rng.choice(commands), signal.SIGKILL)
+
     def _freeze(self) -> None:
         victim = self._victim()
         if victim is None or victim.stopped:
@@ -186,9 +192,13 @@ class Storm:
     def _add(self) -> None:
         kind, words, options = kinds.draw(self.rng)
         if self.rng.random() < 0.15:
-            self._keys += self.rng.random() < 0.5
-            options["key"] = f"key-{self._keys}"
+            options["key"] = self._key()
         self.run.add(self.run.command(wrap=kind.wrap, **words), **options)
+
+    def _key(self) -> str:
+        """A new one, or the latest again."""
+        self._keys += self.rng.random() < 0.5
+        return f"key-{self._keys}"
 
     def _job(self, *latest: str) -> int | None:
         """A job by its latest event, rather a recent one."""
@@ -222,7 +232,8 @@ class Storm:
         job_id = self._job(*(ENDED if verb == "retry" else RUNS))
         if verb == "add":
             _, words, options = kinds.draw(self.rng)
-            client = Client.add(self.run, self.run.command(**words), str(options["queue"]))
+            command, key = self.run.command(**words), self._key()
+            client = Client.add(self.run, command, queue=options["queue"], key=key)
         elif job_id is None:
             return
         else:
@@ -268,6 +279,7 @@ BLOWS: dict[str, tuple[int, Callable[[Storm], None]]] = {
     "kill worker and guardian": (10, Storm._kill_both),
     "kill guardian": (6, Storm._kill_guardian),
     "freeze guardian, kill worker": (3, Storm._freeze_guardian),
+    "kill command": (3, Storm._kill_command),
     "freeze worker": (8, Storm._freeze),
     "terminate": (3, Storm._terminate),
     "terminate twice": (3, Storm._terminate_twice),

@@ -24,10 +24,11 @@ LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
 
 
 class Scenario(NamedTuple):
-    """What is done to a queue, and the rule that is broken without the mechanism."""
+    """What is done to a queue, and the rules of which one is broken without the mechanism."""
 
     act: Callable[[Run], None]
     breaks: str
+    or_breaks: str = ""
 
 
 # -- three nets -----------------------------------------------------------------------------
@@ -205,7 +206,7 @@ SCENARIOS = {
     "gate of gone_at": Scenario(canceled_and_retried, "overlap"),
     "orphans in slots": Scenario(canceled_under_a_ceiling, "slots"),
     "owner's guard": Scenario(forced_while_the_owner_is_frozen, "trail"),
-    "reaper's guard": Scenario(two_reapers, "trail"),
+    "reaper's guard": Scenario(two_reapers, "trail", "unsettled"),
     "output outlives the commit": Scenario(worker_dies_before_the_commit, "output"),
 }
 
@@ -223,7 +224,8 @@ def test_without_it_the_checker_finds_the_fault(
 ) -> None:
     run = make_run([mechanism])
     SCENARIOS[mechanism].act(run)
-    assert SCENARIOS[mechanism].breaks in {one.rule for one in check(run.history())}
+    _, *rules = SCENARIOS[mechanism]
+    assert {one.rule for one in check(run.history())} & set(rules)
 
 
 def test_every_mechanism_has_a_scenario() -> None:
