@@ -380,8 +380,8 @@ def test_it_starts_from_a_zipapp_named_relatively(start: Any, tmp_path: Path) ->
 
 
 def test_it_ignores_what_is_meant_for_the_workers_python(start: Any, tmp_path: Path) -> None:
-    (tmp_path / "os.py").write_text("raise SystemExit('not this one')")
-    (tmp_path / "sitecustomize.py").write_text("print('hello')")
+    for name in ("os", "contextlib", "functools", "weakref", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
     env = {**clean_env(), "PYTHONINSPECT": "1", "PYTHONWARNINGS": "error", "PYTHONVERBOSE": ""}
     worker = start(1, env=env, cwd=tmp_path)
     worker.settle(SLEEPERS)

@@ -262,6 +262,19 @@ def test_proc_of_another_namespace_is_not_believed(tmp_path: Path) -> None:
     }
 
 
+@needs_namespaces
+def test_an_owner_in_a_time_namespace_is_judged_by_its_lock(tmp_path: Path) -> None:
+    # There, all start times are shifted: the same process has another one than here.
+    if subprocess.run(["unshare", "-T", "--boottime", "1000", "true"], check=False).returncode:
+        pytest.skip("no time namespaces here")
+    owner = Owner(tmp_path, "unshare", "-T", "--boottime", "1000", "-f")
+    assert owner.who.pid_ns.startswith(identity.pid_namespace() + "+time:")
+    assert owner.who.start != identity.start_of(owner.who.pid)
+    assert owner.verdict() is ALIVE
+    owner.kill()
+    assert owner.verdict() is DEAD
+
+
 def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -195,3 +196,22 @@ def test_a_process_that_proc_hides_is_not_taken_for_dead(run: Any, hidepid: int)
     assert verdict == ("unclear" if hidepid else "alive")
     assert answer.startswith(f"process {proc.pid}" if hidepid else "Proc(")
     assert gone == "dead"
+
+
+def test_a_table_with_gaps_for_want_of_descriptors_is_not_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = table._read_stat
+
+    def read(pid: int) -> Proc:
+        if pid == os.getpid():
+            raise OSError(errno.EMFILE, "Too many open files")
+        if pid == os.getppid():
+            raise FileNotFoundError(errno.ENOENT, "ended")
+        return real(pid)
+
+    assert read_all().complete
+    monkeypatch.setattr(table, "_read_stat", read)
+    assert not read_all().complete
+    monkeypatch.setattr(os, "getpid", lambda: 0)
+    assert read_all().complete

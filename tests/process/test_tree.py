@@ -214,9 +214,9 @@ def test_a_fork_storm_is_ended(stage: Stage, kind: str) -> None:
 
 
 def test_a_process_whose_first_thread_has_ended_is_found_and_ended(stage: Stage) -> None:
-    attempt = stage.start(sys.executable, "-I", str(HERE / "headless.py"), "U")
+    attempt = stage.start("sh", "-c", f"setsid {sys.executable} -I {HERE}/headless.py U & wait")
     headless = eventually(lambda: [pid for pid in stage.alive() if _is_headless(pid)])
-    assert attempt.members(nets={"environment"}) == headless
+    assert attempt.members(nets={"environment"}) == [attempt.pid, *headless]
     attempt.end(grace_s=5)
     assert stage.alive() == []
 
