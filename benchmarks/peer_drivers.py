@@ -26,8 +26,8 @@ def huey(what: str, jobs: int, width: int, sync: bool) -> None:
     """huey on SQLite, threads in one consumer."""
     import threading
 
-    from huey import SqliteHuey
-    from huey.signals import SIGNAL_COMPLETE
+    from huey import SqliteHuey  # type: ignore[import-not-found]
+    from huey.signals import SIGNAL_COMPLETE  # type: ignore[import-not-found]
 
     app = SqliteHuey(filename="huey.db", fsync=sync, journal_mode="wal")
     task = app.task()(run_true)
@@ -39,7 +39,7 @@ def huey(what: str, jobs: int, width: int, sync: bool) -> None:
     left = [jobs]
     lock = threading.Lock()
 
-    @app.signal(SIGNAL_COMPLETE)
+    @app.signal(SIGNAL_COMPLETE)  # type: ignore[untyped-decorator]
     def one_done(*_: object) -> None:
         with lock:
             left[0] -= 1
@@ -54,7 +54,7 @@ def huey(what: str, jobs: int, width: int, sync: bool) -> None:
 
 def litequeue(what: str, jobs: int, width: int, sync: bool) -> None:
     """litequeue and a loop; one process per slot."""
-    from litequeue import LiteQueue
+    from litequeue import LiteQueue  # type: ignore[import-not-found]
 
     if what == "fill":
         queue = LiteQueue("lite.db")
@@ -83,8 +83,8 @@ def rq(what: str, jobs: int, width: int, sync: bool) -> None:
     """RQ without a fork per job; one process per slot."""
     import logging
 
-    from redis import Redis
-    from rq import Queue, SimpleWorker
+    from redis import Redis  # type: ignore[import-not-found]
+    from rq import Queue, SimpleWorker  # type: ignore[import-not-found]
 
     connection = Redis(unix_socket_path=os.path.abspath("redis.sock"))
     queue = Queue(connection=connection)
