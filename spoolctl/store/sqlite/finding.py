@@ -14,9 +14,9 @@ from spoolctl.store.sqlite import rows, sql
 from spoolctl.store.sqlite.asking import Asking
 
 # So few jobs of a priority or above are all looked at; other filters would yield more.
-_FEW = 2000
+_FEW = 500
 # So many different priorities are visited one by one, before plain reading is better.
-_PRIORITIES = 500
+_PRIORITIES = 300
 
 
 class Clause(NamedTuple):
@@ -81,27 +81,27 @@ class Finding(Asking):
         ]
 
     def _priorities_from(self, lowest: int, *, narrow: bool) -> list[Branch] | None:
-        """Branches by priority, where these are the better drivers."""
-        few = self._c.execute(
-            "SELECT COUNT(*) FROM (SELECT 1 FROM jobs WHERE priority >= ? LIMIT ?)",
-            (lowest, _FEW + 1),
-        ).fetchone()[0]
+        """Branches by priority, where these are the better drivers (`narrow`: there are
+        others)."""
+        if not narrow:
+            priorities = self._different_priorities(lowest)
+            if len(priorities) <= _PRIORITIES:
+                return [_jobs("jobs_by_priority", "priority = ?", each) for each in priorities]
+        few = self._c.execute(sql.FEW_FROM_PRIORITY, (lowest, _FEW + 1)).fetchone()[0] or 0
         if few <= _FEW:
             return [_jobs("jobs_by_priority", "priority >= ?", lowest)]
-        if narrow:
-            return None
+        return None
+
+    def _different_priorities(self, lowest: int) -> list[int]:
         found: list[int] = []
-        below: int | None = 1 << 31
-        while below is not None and len(found) <= _PRIORITIES:
-            below = self._c.execute(
-                "SELECT max(priority) FROM jobs WHERE priority >= ? AND priority < ?",
-                (lowest, below),
-            ).fetchone()[0]
-            if below is not None:
-                found.append(below)
-        if below is not None:
-            return None
-        return [_jobs("jobs_by_priority", "priority = ?", priority) for priority in found]
+        below = 1 << 31  # priorities are less
+        while len(found) <= _PRIORITIES:
+            row = self._c.execute(sql.NEXT_PRIORITY, (lowest, below)).fetchone()
+            if row[0] is None:
+                break
+            below = row[0]
+            found.append(below)
+        return found
 
 
 def branch_query(branch: Branch, job_filter: JobFilter, limit: int) -> tuple[str, list[object]]:

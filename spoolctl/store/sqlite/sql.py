@@ -43,6 +43,10 @@ ADD_TAG = "INSERT INTO tags (key, value, job) VALUES (?, ?, ?)"
 ADD_INPUT = "INSERT INTO inputs (job, data) VALUES (?, ?)"
 INPUT = "SELECT data FROM inputs WHERE job = ?"
 
+# For lists by priority: is it a handful, and which priorities are there at all?
+FEW_FROM_PRIORITY = "SELECT sum(1) FROM (SELECT 1 FROM jobs WHERE priority >= ? LIMIT ?)"
+NEXT_PRIORITY = "SELECT max(priority) FROM jobs WHERE priority >= ? AND priority < ?"
+
 # -- contexts and boots -----------------------------------------------------------------
 
 CONTEXT = "SELECT body FROM contexts WHERE id = ?"

@@ -115,38 +115,40 @@ CREATE TABLE lanes (
 ) WITHOUT ROWID
 """
 
-_STATES = ("queued", "running", "done", "failed", "dead", "canceled")
+# What one row of jobs, NEW or OLD, adds to the counters of its queue.
+_COUNTED = {
+    "queued": "({row}.state = 'queued')",
+    "running": "({row}.state = 'running')",
+    "done": "({row}.state = 'done')",
+    "failed": "({row}.state = 'failed')",
+    "dead": "({row}.state = 'dead')",
+    "canceled": "({row}.state = 'canceled')",
+    "ready": "{row}.ready",
+    "waiting": "({row}.due IS NOT NULL)",
+    "retrying": "({row}.due IS NOT NULL AND {row}.attempts > 0)",
+}
 
 
-def _tally(*signed_rows: tuple[str, str]) -> str:
-    """The SET clause that adds (`+`) or takes away (`-`) a row of jobs: (sign, NEW or OLD)."""
-    sums = [
-        f"{state} = {state}"
-        + "".join(f" {sign} ({row}.state = '{state}')" for sign, row in signed_rows)
-        for state in _STATES
-    ]
-    sums.append("ready = ready" + "".join(f" {sign} {row}.ready" for sign, row in signed_rows))
-    sums.append(
-        "waiting = waiting"
-        + "".join(f" {sign} ({row}.due IS NOT NULL)" for sign, row in signed_rows)
+def _tally(*signed: tuple[str, str]) -> str:
+    """A SET clause that adds (`+`) or takes away (`-`) rows: pairs of sign and row."""
+    return ",\n    ".join(
+        f"{counter} = {counter}"
+        + "".join(f" {sign} {what.format(row=row)}" for sign, row in signed)
+        for counter, what in _COUNTED.items()
     )
-    sums.append(
-        "retrying = retrying"
-        + "".join(
-            f" {sign} ({row}.due IS NOT NULL AND {row}.attempts > 0)" for sign, row in signed_rows
-        )
-    )
-    return ",\n    ".join(sums)
 
 
-_PLUS, _MINUS = ("+", "NEW"), ("-", "OLD")
+# No OR IGNORE: inside a trigger the policy of the statement that fires it would replace it.
+_ADD_TO_LANE = f"""
+  INSERT INTO lanes (queue, {", ".join(_COUNTED)})
+  VALUES (NEW.queue, {", ".join(what.format(row="NEW") for what in _COUNTED.values())})
+  ON CONFLICT (queue) DO UPDATE SET
+    {", ".join(f"{counter} = {counter} + excluded.{counter}" for counter in _COUNTED)};
+"""
 
 _JOB_ADDED = f"""
 CREATE TRIGGER job_added AFTER INSERT ON jobs BEGIN
-  INSERT OR IGNORE INTO lanes (queue) VALUES (NEW.queue);
-  UPDATE lanes SET
-    {_tally(_PLUS)}
-  WHERE queue = NEW.queue;
+{_ADD_TO_LANE}
   UPDATE contexts SET uses = uses + 1 WHERE id = NEW.context;
 END
 """
@@ -155,23 +157,21 @@ _JOB_MOVED = f"""
 CREATE TRIGGER job_moved AFTER UPDATE OF state, ready, due, attempts ON jobs
 WHEN OLD.queue = NEW.queue BEGIN
   UPDATE lanes SET
-    {_tally(_PLUS, _MINUS)}
+    {_tally(("+", "NEW"), ("-", "OLD"))}
   WHERE queue = NEW.queue;
 END
 """
 
-_JOB_REQUEUED = f"""
+_JOB_CHANGED_QUEUE = f"""
 CREATE TRIGGER job_changed_queue AFTER UPDATE OF queue ON jobs
 WHEN OLD.queue <> NEW.queue BEGIN
-  INSERT OR IGNORE INTO lanes (queue) VALUES (NEW.queue);
+{_ADD_TO_LANE}
   UPDATE lanes SET
-    {_tally(_MINUS)},
+    {_tally(("-", "OLD"))},
     living = living
       - (SELECT COUNT(*) FROM attempts WHERE job = OLD.id AND gone_at IS NULL)
   WHERE queue = OLD.queue;
-  UPDATE lanes SET
-    {_tally(_PLUS)},
-    living = living
+  UPDATE lanes SET living = living
       + (SELECT COUNT(*) FROM attempts WHERE job = NEW.id AND gone_at IS NULL)
   WHERE queue = NEW.queue;
 END
@@ -180,7 +180,7 @@ END
 _JOB_DELETED = f"""
 CREATE TRIGGER job_deleted AFTER DELETE ON jobs BEGIN
   UPDATE lanes SET
-    {_tally(_MINUS)}
+    {_tally(("-", "OLD"))}
   WHERE queue = OLD.queue;
   UPDATE contexts SET uses = uses - 1 WHERE id = OLD.context;
 END
@@ -258,7 +258,7 @@ _FIRST = (
     "CREATE INDEX workers_here ON workers (id) WHERE ended_at IS NULL",
     _JOB_ADDED,
     _JOB_MOVED,
-    _JOB_REQUEUED,
+    _JOB_CHANGED_QUEUE,
     _JOB_DELETED,
     _ATTEMPT_STARTED,
     _ATTEMPT_GONE,
