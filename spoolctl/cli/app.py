@@ -19,15 +19,24 @@ class App:
     """One call of one verb.
 
     The queue is opened when it is first asked for: after all checks of the arguments.
+    `warnings` is the caller's list: it outlives a failure.
     """
 
-    def __init__(self, verb: Verb, args: Args, out: Out, *, started_mono: float) -> None:
+    def __init__(
+        self,
+        verb: Verb,
+        args: Args,
+        out: Out,
+        *,
+        started_mono: float,
+        warnings: list[tuple[str, str]],
+    ) -> None:
         self.verb = verb
         self.args = args
         self.out = out
         self.json: bool = args.json
         self.style = Style(args.color, terminal=out.is_terminal())
-        self.warnings: list[tuple[str, str]] = []
+        self.warnings = warnings
         self.wait_s = 5.0
         """How long the queue waits for the write lock; a worker has its own way to wait."""
         self._started_mono = started_mono

@@ -35,18 +35,21 @@ def main(words: Sequence[str], *, out: Out | None = None) -> int:
     """Run one call of the program; returns its exit status. Never raises for bad input."""
     started_mono = time.monotonic()
     out = out or Out()
+    warnings: list[tuple[str, str]] = []
     try:
-        return _dispatch(words, out, started_mono)
+        return _dispatch(words, out, started_mono, warnings)
     except OutputClosed:
         return _die_by("SIGPIPE")
     except KeyboardInterrupt:
         return _die_by("SIGINT")
     except Exception as error:
         # The last resort of the process: everything else is named above or in `explain`.
-        return _fail(explain(error), words, out, started_mono)
+        return _fail(explain(error), words, out, started_mono, warnings)
 
 
-def _dispatch(words: Sequence[str], out: Out, started_mono: float) -> int:
+def _dispatch(
+    words: Sequence[str], out: Out, started_mono: float, warnings: list[tuple[str, str]]
+) -> int:
     name = words[0] if words else ""
     if not words or name == "--":
         raise UsageError(
@@ -67,7 +70,7 @@ def _dispatch(words: Sequence[str], out: Out, started_mono: float) -> int:
         return 0
     from spoolctl.cli.app import App
 
-    app = App(verb, args, out, started_mono=started_mono)
+    app = App(verb, args, out, started_mono=started_mono, warnings=warnings)
     try:
         status: int = module.run(args, app)
     finally:
@@ -180,17 +183,26 @@ def _os_error(error: OSError) -> str:
     return f"{reason}: {error.filename}" if error.filename else reason
 
 
-def _fail(failure: Failure, words: Sequence[str], out: Out, started_mono: float) -> int:
+def _fail(
+    failure: Failure,
+    words: Sequence[str],
+    out: Out,
+    started_mono: float,
+    warnings: Sequence[tuple[str, str]],
+) -> int:
     from spoolctl.cli.codes import ERRORS
 
     exit_code = ERRORS[failure.code].exit_code
     message = " ".join(failure.message.split()) or failure.code
     remediation = failure.remediation or ADVICE[failure.code]
+    as_json = wants_json(words)
+    for _, sentence in () if as_json else warnings:
+        out.note(f"warning: {render.visible(sentence)}")
     out.note(f"spoolctl: error: {render.visible(message)}")
     hint = f" (did you mean {failure.did_you_mean}?)" if failure.did_you_mean else ""
     out.note(f"  {render.visible(remediation)}{hint}")
     # Nothing but frames may follow frames, and nothing may follow half an envelope.
-    if wants_json(words) and not out.started:
+    if as_json and not out.started:
         report = {
             "code": failure.code,
             "message": message,
@@ -200,7 +212,9 @@ def _fail(failure: Failure, words: Sequence[str], out: Out, started_mono: float)
         if failure.did_you_mean:
             report["did_you_mean"] = failure.did_you_mean
         try:
-            out.write(render.envelope(None, started_mono=started_mono, errors=[report]))
+            out.write(
+                render.envelope(None, started_mono=started_mono, warnings=warnings, errors=[report])
+            )
         except OutputClosed:
             return _die_by("SIGPIPE")
         except OutputFailed:

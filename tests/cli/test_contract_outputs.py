@@ -414,6 +414,7 @@ def test_batches_and_waits_by_other_means_conform(
     assert both("wait", "--tag", "nobody=1").status in (0, 1)
     late = both("wait", "--timeout", "2.5", own_scene.id("scheduled"))
     assert late.status == 4
+    assert [each["code"] for each in late.json()["warnings"]] == ["NO_WORKER"]
     count(log)
 
 
