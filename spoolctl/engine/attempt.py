@@ -129,8 +129,7 @@ class Running:
         self.slot = slot
         self.streams = streams
         self.pid = pid
-        self.start = start_of(pid)
-        self.target = Target(claimed.token, pid, self.start, slot.lock_path)
+        self.target = Target(claimed.token, pid, None, slot.lock_path)
         self.started_mono = mono
         self.ended: Exit | None = None
         self.duration_s = 0.0
@@ -152,6 +151,18 @@ class Running:
         """Whether the leader has exited and, if they had to, all its processes too."""
         return self.ended is not None and (self.ending is None or self.ending.gone)
 
+    def identify(self, roster: Roster) -> None:
+        """Note when the leader started, here and in the roster: with its pid, that names it."""
+        if self._learn_start():
+            roster.spawned(self.place, self.pid, self.target.start)
+
+    def _learn_start(self) -> bool:
+        # Only while the leader is not collected: later its pid may be a stranger's.
+        if self.target.start is not None or self.key != self.pid:
+            return False
+        self.target = self.target._replace(start=start_of(self.pid))
+        return True
+
     def has_ended(self, ended: Exit, mono: float) -> None:
         """The leader has exited, at this time on the monotonic clock."""
         self.ended = ended
@@ -161,6 +172,7 @@ class Running:
         """Begin to end the attempt's processes. The first reason given is the one that counts."""
         self.why = self.why or why
         if self.ending is None:
+            self._learn_start()
             self.ending = Ending(self.target, grace_s=grace_s, now_mono=mono)
             self.due_mono = mono
 
@@ -213,9 +225,7 @@ def start(
         if stdin_fd >= 0:
             os.close(stdin_fd)
     slot.handed_over()
-    running = Running(claimed, slot, streams, pid, mono)
-    roster.spawned(slot.index, pid, running.start or "")
-    return running
+    return Running(claimed, slot, streams, pid, mono)
 
 
 def _discard(streams: Streams) -> None:
@@ -272,10 +282,9 @@ def outcome(
     `survivors`: processes that a succeeded attempt left running, None if unknown; the streams
     that they may still write to stay files. Raises OSError if a stream cannot be read or synced.
     """
-    full = _disk_full(running.streams)
     out, err = running.streams.finish(inline_bytes, limit_bytes, keep=survivors != 0)
     state, reason, exit_code, error = _verdict(running)
-    if error is None and full and (out.size_bytes or err.size_bytes):
+    if error is None and (out.size_bytes or err.size_bytes) and _disk_full(running.streams):
         error = "output may be incomplete: the disk is full"
     return Outcome(
         attempt_id=running.attempt_id,

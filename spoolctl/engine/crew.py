@@ -28,6 +28,8 @@ from spoolctl.process.spawn import SpawnFailed
 OUTPUT_LOOK_S = 1.0
 RESOURCES_PAUSE_S = 1.0
 STRAGGLERS_S = 0.05
+IDENTIFY_S = 0.005
+KEEPS_ZOMBIES = hasattr(os, "waitid")
 
 
 class Report(NamedTuple):
@@ -42,8 +44,8 @@ class Crew:
     """Starts attempts, watches them, ends their trees.
 
     `stuck` is called with an attempt's id and a reason when its processes cannot be ended.
-    Deadlines that it sets: `("timeout", attempt id)`, `output`, `unreported`, `guardian`,
-    `again`; the worker calls the methods for them.
+    Deadlines that it sets: `("timeout", attempt id)`, `output`, `identify`, `unreported`,
+    `guardian`, `again`; the worker calls the methods for them.
     """
 
     def __init__(
@@ -149,6 +151,15 @@ class Crew:
         if claimed.timeout_s is not None:
             self._deadlines.set(("timeout", claimed.attempt_id), mono + claimed.timeout_s)
         self._deadlines.sooner("output", mono + OUTPUT_LOOK_S)
+        # Not at once: most commands are short, and a look at /proc costs as much as starting
+        # one. Until then the mark in the environment and the lock tell what is whose.
+        self._deadlines.sooner("identify", mono + (IDENTIFY_S if KEEPS_ZOMBIES else 0.0))
+
+    def identify(self) -> None:
+        """Note in the roster who the commands are that have lasted."""
+        for running in self.running:
+            with suppress(OSError):
+                running.identify(self._station.roster)
 
     def ensure_guardian(self) -> None:
         """Start the guardian, or replace one that was killed; if need be a little later."""
@@ -276,6 +287,8 @@ class Crew:
             running.streams.close()
             return
         survivors = 0 if running.ending else self._survivors(running)
+        if survivors != 0:
+            running.identify(self._station.roster)
         mono = self._mono()
         if survivors != 0 and mono < running.started_mono + running.duration_s + STRAGGLERS_S:
             # The rest of a pipeline ends a moment after its shell: no survivors yet.
@@ -320,7 +333,7 @@ class Crew:
         roster = self._station.roster
         with suppress(OSError):  # a full disk: then the reaper's search has to do
             roster.announce(running.place, target.token, target.lock_path or "")
-            roster.spawned(running.place, running.pid, running.start)
+            roster.spawned(running.place, running.pid, target.start)
         running.lost = True
         self._running[running.key] = running
         running.end(Why.LOST, self._options.grace_s, self._mono())

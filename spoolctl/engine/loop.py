@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import os
 import selectors
 import signal
 from collections.abc import Hashable, Iterable
+from contextlib import suppress
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -92,11 +92,9 @@ class Signals:
 
     def drain(self) -> None:
         """Empty the pipe."""
-        try:
-            while os.read(self._read, 4096):
+        with suppress(BlockingIOError):
+            while len(os.read(self._read, 4096)) == 4096:
                 pass
-        except BlockingIOError:
-            pass
 
     def close(self) -> None:
         """Give the signals back to whoever had them before."""
@@ -125,7 +123,7 @@ class Sleeper:
 
     def remove(self, fd: int) -> None:
         """Stop watching; the descriptor may be closed already."""
-        with contextlib.suppress(KeyError, ValueError):
+        with suppress(KeyError, ValueError):
             self._selector.unregister(fd)
 
     def sleep(self, timeout_s: float | None) -> frozenset[int]:

@@ -305,6 +305,9 @@ class Worker:
     def _on_output(self, now: Instant) -> None:
         self._crew.look_at_output(now)
 
+    def _on_identify(self, _now: Instant) -> None:
+        self._crew.identify()
+
     def _on_unreported(self, _now: Instant) -> None:
         self._crew.report_late()
 
