@@ -236,6 +236,15 @@ def test_ids_of_workers_are_not_used_again(desk: Desk) -> None:
     assert desk.register("second") > first
 
 
+def test_a_worker_that_is_not_registered_gets_nothing(desk: Desk) -> None:
+    """Its attempts would belong to nobody, and be taken for those of a dead one."""
+    desk.add()
+    desk.store.unregister(desk.me, now=desk.clock.now())
+    assert desk.claim() == ()
+    assert desk.claim(by=999) == ()
+    assert desk.claim_one(by=desk.register("next")).job_id == 1
+
+
 def test_bells_of_those_who_serve_a_queue(desk: Desk) -> None:
     desk.register("a", lanes=("x", "y"))
     desk.register("b", lanes=("y",))

@@ -9,18 +9,19 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from spoolctl.core.records import JobFilter
+from spoolctl.core.records import JobFilter, Want
+from spoolctl.core.states import State
 from spoolctl.errors import NotFound, SpoolError, StoreGone, StoreUnusable
 from spoolctl.store import open_store
 from spoolctl.store.sqlite.probe import APPLICATION_ID, probe
 from spoolctl.store.sqlite.schema.migrations import SCHEMA_VERSION
 from spoolctl.store.sqlite.store import SqliteStore
-from tests.conformance.kit import Clock, Desk, job, success
+from tests.conformance.kit import Clock, Desk, failure, job, success
 from tests.helpers import ROOT, clean_env
 
 
@@ -133,6 +134,54 @@ def test_closing_twice_is_fine_and_using_it_then_is_an_error(tmp_path: Path) -> 
         store.get(1)
     with pytest.raises(SpoolError):
         Desk(store, Clock())
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_name_that_cannot_be(create: bool) -> None:
+    for name in ("a\0b", "x" * 5000):
+        with pytest.raises(StoreUnusable) as caught:
+            open_store(name, create=create, wait_s=0.0)
+        assert caught.value.kind == "path"
+
+
+SYNC = {1: "NORMAL", 2: "FULL"}
+
+
+def test_what_tells_or_decides_something_is_synced(tmp_path: Path) -> None:
+    desk = Desk(opened(tmp_path / "queue.db"), Clock())
+    store = desk.store
+    assert isinstance(store, SqliteStore)
+    now = desk.clock.now
+
+    def sync_of(action: Callable[[], object]) -> str:
+        # The other kind first: it must be chosen before the transaction begins.
+        other = store._c._full_sync
+        store._c._choose_sync(not other)
+        action()
+        return SYNC[store._c.execute("PRAGMA synchronous").fetchone()[0]]
+
+    for _ in range(6):
+        assert sync_of(lambda: desk.add(max_retries=0)) == "FULL"
+        assert sync_of(lambda: desk.add(max_retries=0)) == "FULL"
+    assert sync_of(lambda: desk.claim(3)) == "FULL"
+    one, two, three = desk.claim(3)
+    assert sync_of(lambda: desk.report(success(one))) == "FULL"
+    want = Want(1, None)
+    assert sync_of(lambda: store.cycle(desk.me, [failure(two)], want, now=now())) == "FULL"
+    assert sync_of(lambda: desk.cancel(three.job_id)) == "FULL"
+    assert sync_of(lambda: desk.retry(two.job_id)) == "FULL"
+    assert sync_of(lambda: store.heartbeat(desk.me, now=now())) == "NORMAL"
+    ids = [three.attempt_id]
+    note = {"verdict": "unclear", "reason": "x", "now": now()}
+    assert sync_of(lambda: store.note_recovery(ids, **note)) == "NORMAL"  # type: ignore[arg-type]
+    desk.let_owner_die()
+    assert sync_of(lambda: desk.reap(desk.suspects()[0])) == "FULL"
+    rest = {"states": [State.DONE], "dry_run": False, "limit": 9}
+    assert sync_of(lambda: store.prune(before=now().at, now=now(), **rest)) == "FULL"  # type: ignore[arg-type]
+    desk.add(delay_s=1.0)
+    desk.clock.advance(1.0)
+    assert sync_of(lambda: store.cycle(desk.me, [], None, now=now())) == "NORMAL"
+    store.close()
 
 
 # -- what is not a queue ----------------------------------------------------------------
@@ -292,7 +341,8 @@ READER = """
 import os, sys
 import spoolctl.store.sqlite.store
 from spoolctl.store import open_store
-from spoolctl.core.records import JobFilter
+from spoolctl.core.records import JobFilter, Want
+from spoolctl.core.states import State
 from tests.conformance.kit import Clock, job
 os.setgid(65534)
 os.setuid(65534)

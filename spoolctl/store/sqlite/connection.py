@@ -202,7 +202,8 @@ class Connection:
             return self._refused()
         if "disk I/O" in text or "unable to open" in text:
             return StoreFull(f"the disk does not serve {self.path}: {text}")
-        if isinstance(error, sqlite3.OperationalError) and "malformed" not in text:
+        damage = "malformed" in text or "no such" in text
+        if isinstance(error, sqlite3.OperationalError) and not damage:
             return SpoolError(f"{self.path}: {text}")
         return StoreUnusable(f"{self.path} is damaged: {text}", kind="damaged", path=self.path)
 

@@ -31,7 +31,10 @@ OPEN_WAIT_S = 5.0
 
 def open_connection(path: str, *, create: bool, wait_s: float) -> Connection:
     """Open the queue at `path`; see `open_store` for what is raised."""
-    path = os.path.realpath(path)
+    try:
+        path = os.path.realpath(path)
+    except (OSError, ValueError) as error:  # a NUL in the name
+        raise StoreUnusable(f"cannot use {path!r}: {why(error)}", kind="path", path=path) from error
     seen = probe(path)
     if seen.kind in ("missing", "empty"):
         if not create:
@@ -85,6 +88,8 @@ def _prepare(connection: Connection, *, create: bool) -> None:
             execute("PRAGMA checkpoint_fullfsync = ON")
         # Functions with side effects stay out of reach of a schema that somebody prepared.
         execute("PRAGMA trusted_schema = OFF")
+        # No temporary files: /tmp may be full, or not there.
+        execute("PRAGMA temp_store = MEMORY")
         execute(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}")
         version = connection.ask("PRAGMA user_version")
         if version == 0 and not create:

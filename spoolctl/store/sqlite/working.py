@@ -324,10 +324,13 @@ class Working(Healing, Promotion):
     # -- claiming -----------------------------------------------------------------------
 
     def _claim(self, worker: int, want: Want, now: Instant) -> tuple[Claimed, ...]:
-        rows_found = self._claimable(want)
-        if rows_found and worker not in self._used:
+        found = self._claimable(want)
+        if not found or self._c.execute(sql.WORKER_HERE, (worker,)).fetchone() is None:
+            # Without a row nobody could tell whether the owner lives: it gets nothing.
+            return ()
+        if worker not in self._used:
             self._c.execute(sql.MARK_USED, (worker,))
-        return tuple([self._start(row, worker, now) for row in rows_found])
+        return tuple([self._start(row, worker, now) for row in found])
 
     def _claimable(self, want: Want) -> list[Row]:
         """The jobs to take, in order: their columns, the next attempt's number, their input."""
