@@ -6,8 +6,9 @@ from typing import Any
 
 from spoolctl.cli import shapes
 from spoolctl.cli.codes import EXITS
-from spoolctl.cli.spec import COMMON, JsonSchema, Verb
+from spoolctl.cli.spec import COMMON, JsonSchema, Verb, load
 from spoolctl.cli.verbs import VERBS
+from spoolctl.core.retry import backoff_s
 from spoolctl.core.states import SETTLED, State
 
 TYPE_CHECKING = False
@@ -24,7 +25,8 @@ adds jobs, any number of workers run them, whoever comes later reads what happen
 Queue: --db PATH, else SPOOLCTL_DB, else .spoolctl/config.json, else .spoolctl/queue.db.
 
 spoolctl add --json --key build-7 -- make test
-  data.job_id; on disk once acknowledged. Same key while it is active: same job, no second run.
+  data.job_id; on disk once acknowledged. Same key while it is active: same job, no second run
+  (--key-for 1d: also that long after its end). Many at once: add --batch FILE.
 spoolctl work --drain
   runs what is due, waits out retries, ends. If killed, start it again: nothing is lost.
 spoolctl wait --json --timeout 600 ID
@@ -33,7 +35,8 @@ spoolctl feedback --json ID
   verdict: succeeded, exit_code, failure_reason, ends of the output, next command.
 
 States: {open} (open); {settled} (settled).
-Defaults: 300 s per attempt, 3 retries after 2, 4, 8 s, at most 20 worker crashes.
+Defaults: {timeout} s per attempt, {retries} retries after {waits} s, at most {crashes} worker \
+crashes.
 --json: one object {{ok, data, warnings, errors, ...}}: branch on errors[0].code, do \
 errors[0].remediation.
 Exit: {exits}.
@@ -49,12 +52,22 @@ More: spoolctl robot-docs guide; spoolctl capabilities --json; spoolctl schema -
 
 def text() -> str:
     """The whole text, without a newline at its end."""
+    defaults = {flag.name: flag.default for flag in load("add").flags}
     return TEXT.format(
+        timeout=defaults["--timeout"],
+        retries=defaults["--max-retries"],
+        crashes=defaults["--max-crashes"],
+        waits=first_waits(),
         open=", ".join(state.value for state in State if state not in SETTLED),
         settled=", ".join(state.value for state in State if state in SETTLED),
         exits=", ".join(f"{code} {each.short}" for code, each in EXITS.items()),
         verbs="\n".join(f"{name}: {row.summary}" for name, row in VERBS.items()),
     )
+
+
+def first_waits() -> str:
+    """The first three waits between attempts, in seconds."""
+    return ", ".join(f"{backoff_s(failures):g}" for failures in (1, 2, 3))
 
 
 def tokens(of: str) -> int:

@@ -11,12 +11,15 @@ CONTRACT_POLICY = (
 
 FEATURES = (
     "backup",
+    "batches",
     "bounded_output",
+    "captured_environment",
     "completion",
     "crash_recovery",
     "delayed_jobs",
     "event_ledger",
     "event_stream",
+    "final_exit_codes",
     "idempotency_keys",
     "json_envelopes",
     "notes",
@@ -26,7 +29,9 @@ FEATURES = (
     "process_tree_containment",
     "queues",
     "retries_with_backoff",
+    "retry_schedules",
     "slots",
+    "stored_stdin",
     "tags",
     "timeouts",
 )

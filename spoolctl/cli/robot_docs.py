@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from spoolctl.cli import shapes
-from spoolctl.cli.brief import tokens
+from spoolctl.cli.brief import first_waits, tokens
 from spoolctl.cli.codes import ERRORS, EXITS
-from spoolctl.cli.spec import COMMON, JsonSchema, Positional, Verb
+from spoolctl.cli.spec import COMMON, JsonSchema, Positional, Verb, load
 from spoolctl.cli.variables import GIVEN_TO_JOBS
 from spoolctl.core.states import SETTLED, State
 
@@ -51,10 +51,14 @@ BEFORE: tuple[Section, ...] = (
             "spoolctl add --json --key build-7 --timeout 900 --tag kind=build -- make test",
             "Always give --key where you may be killed between the call and the answer: the same "
             "call again returns the same job (`deduplicated`) while that is queued or running. A "
-            "different execution under the same key is refused (IDEMPOTENCY_CONFLICT).",
+            "different execution under the same key is refused (IDEMPOTENCY_CONFLICT). With "
+            "--key-for 1d the key also protects that long after the job's end.",
             "Everything after `--` is the command, word by word and without a shell. For pipes, "
             "`&&` and variables use -c:",
             "spoolctl add --json -c 'make lint && make test'",
+            "Many at once, all or none: one JSON object per line, with `argv` and the fields of "
+            "add; data.batch.job_ids has the ids in order.",
+            "spoolctl add --json --batch jobs.jsonl",
             "The folder of the call becomes the folder of the job. stdin is empty.",
             "Later: --after 90s, --at 2031-01-02T03:04:05Z. First: --priority 10 (higher runs "
             "earlier). Apart: --queue gpu, which is served by `work --queue gpu` only.",
@@ -79,6 +83,8 @@ BEFORE: tuple[Section, ...] = (
             "spoolctl wait --json --timeout 600 1 2 3",
             "Exit 0: all are done. 6: all have settled, not all are done (data.all_succeeded is "
             "false, data.jobs has the states). 4: the time is up, ask again.",
+            "spoolctl wait --json --all --timeout 600",
+            "The warning NO_WORKER means that nobody is there to run what is waited for.",
             "spoolctl events --json --wait --since-id 0",
             "Keep meta.pagination.cursor and hand it to the next call as --since-id: no event is "
             "missed or seen twice.",
@@ -150,9 +156,11 @@ def _states() -> Iterator[str]:
     for state in State:
         settled = "settled" if state in SETTLED else "open"
         yield f"{state.value} ({settled}): {meaning[state]}."
+    defaults = {flag.name: flag.default for flag in load("add").flags}
     yield (
-        "Failures of the command's own are retried (--max-retries, 3 by default, after 2, 4, 8 s); "
-        "deaths of workers count apart (--max-crashes, 20)."
+        f"Failures of the command's own are retried (--max-retries, {defaults['--max-retries']} by "
+        f"default, after {first_waits()} s); deaths of workers count apart (--max-crashes, "
+        f"{defaults['--max-crashes']})."
     )
 
 
