@@ -34,7 +34,8 @@ from spoolctl.core.records import (
 from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
 from spoolctl.core.states import SETTLED, State
 from spoolctl.engine.clock import SystemClock
-from spoolctl.errors import InvalidInput, NotFound, WaitTimeout
+from spoolctl.errors import InvalidInput, NotFound, StoreUnusable, WaitTimeout
+from spoolctl.process.filesystem import file_system
 from spoolctl.store import open_store
 from spoolctl.submission import CAPTURED, new_job
 
@@ -92,6 +93,20 @@ class BackupResult(NamedTuple):
     bytes: int
 
 
+def _refuse_network(path: str) -> None:
+    """Refuse a file system on which SQLite's log does not work (sqlite.org/wal.html).
+
+    Raises:
+        StoreUnusable: of kind `unsupported`; nothing was opened or created.
+    """
+    if file_system(path) == "network":
+        raise StoreUnusable(
+            f"{path} is on a network file system, on which a queue is not safe",
+            kind="unsupported",
+            path=path,
+        )
+
+
 class Queue:
     """One queue: a database file and its support folder.
 
@@ -115,6 +130,7 @@ class Queue:
         from spoolctl.config import locate
 
         found = locate(None if path is None else os.fspath(path))
+        _refuse_network(found.path)
         self._store: Store = open_store(found.path, create=create, wait_s=wait_s)
         self._clock = SystemClock()
 
