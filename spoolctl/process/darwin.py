@@ -22,6 +22,8 @@ _BSDINFO = struct.Struct("=12I16s32s5Ii2Q")
 _MNT_NAME_AT, _MNT_NAME_BYTES = 72, 16  # f_fstypename in struct statfs with 64-bit inodes
 
 _system = ctypes.CDLL(None, use_errno=True)
+# On Intel the plain name is that of an older structure.
+_statfs = getattr(_system, "statfs$INODE64", None) or _system.statfs
 
 
 def read_proc(pid: int) -> Proc | None:
@@ -82,7 +84,7 @@ def boot_session() -> str:
 def file_system_type(folder: str) -> str:
     """The name of the file system that holds `folder` (statfs(2)); empty if unknown."""
     buffer = ctypes.create_string_buffer(4096)
-    if _system.statfs(os.fsencode(folder), buffer) != 0:
+    if _statfs(os.fsencode(folder), buffer) != 0:
         return ""
     name = buffer.raw[_MNT_NAME_AT : _MNT_NAME_AT + _MNT_NAME_BYTES]
     return name.partition(b"\0")[0].decode("ascii", "replace")

@@ -56,14 +56,23 @@ def spawn(
     if not argv or not argv[0]:
         raise SpawnFailed("the command has no name")
     _keep_descriptors()
-    with contextlib.ExitStack() as undo:
-        if cwd is not None:
-            undo.enter_context(_folder(cwd))
+    home = _enter(cwd) if cwd is not None else None
+    mask = None
+    copies: list[int] = []
+    try:
         if umask is not None:
-            undo.callback(os.umask, os.umask(umask))
-        streams = [_above_stdio(fd, undo) for fd in (stdin_fd, stdout_fd, stderr_fd)]
-        lock = None if lock_fd is None else _above_stdio(lock_fd, undo)
-        return _spawn_here(argv, env, streams, lock)
+            mask = os.umask(umask)
+        fds = [_above_stdio(fd, copies) for fd in (stdin_fd, stdout_fd, stderr_fd)]
+        lock = None if lock_fd is None else _above_stdio(lock_fd, copies)
+        return _spawn_here(argv, env, fds, lock)
+    finally:
+        if mask is not None:
+            os.umask(mask)
+        for fd in copies:
+            os.close(fd)
+        if home is not None:
+            os.fchdir(home)
+            os.close(home)
 
 
 def prepare_signals() -> None:
@@ -181,9 +190,8 @@ def _default_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-@contextlib.contextmanager
-def _folder(path: str) -> Iterator[None]:
-    """Be in the folder `path` for a moment. Our own may have been removed meanwhile."""
+def _enter(folder: str) -> int:
+    """Go into `folder`; returns a descriptor of our own, which may have been removed since."""
     flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
     try:
         home = os.open(".", flags)
@@ -192,31 +200,25 @@ def _folder(path: str) -> Iterator[None]:
             raise SpawnFailed(f"cannot open a folder: {error.strerror}", temporary=True) from None
         home = os.open("/", flags)
     try:
-        try:
-            os.chdir(path)
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else str(error)
-            raise SpawnFailed(f"cannot enter folder {path}: {why}") from None
-        try:
-            yield
-        finally:
-            os.fchdir(home)
-    finally:
+        os.chdir(folder)
+    except (OSError, ValueError) as error:
         os.close(home)
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise SpawnFailed(f"cannot enter folder {folder}: {why}") from None
+    return home
 
 
-def _above_stdio(fd: int, undo: contextlib.ExitStack) -> int:
+def _above_stdio(fd: int, copies: list[int]) -> int:
     # A worker started with closed streams has files on 0-2, which the child's own would
     # overwrite before they are copied.
     if fd > 2:
         return fd
     try:
-        copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+        copies.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3))
     except OSError as error:
         temporary = error.errno in _TEMPORARY
         raise SpawnFailed(f"cannot pass on a file: {error.strerror}", temporary=temporary) from None
-    undo.callback(os.close, copy)
-    return copy
+    return copies[-1]
 
 
 def _lock_number(lock: int) -> int:
