@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -187,7 +188,10 @@ def test_zsh_completes_at_the_prompt(typed: str, completed: str, place: Path) ->
         # Not run: the line is given up.
         shell.sendcontrol("c")
     finally:
-        shell.close(force=True)
+        # Not close(force=True): that gives up after some tenths of a second.
+        shell.kill(signal.SIGKILL)
+        shell.wait()
+        shell.close()
 
 
 def test_nothing_to_offer_is_no_error(tmp_path: Path) -> None:
