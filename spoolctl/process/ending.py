@@ -61,17 +61,11 @@ class Signals:
         """Signal all of the process group that `member` is in, in one step."""
         try:
             now = table.read_proc(member.pid)
+            if now is None or not now.lives:
+                return
             # While a member lives, the group's number cannot belong to another group.
-            if (
-                now is not None
-                and now.lives
-                and (now.start, now.pgid)
-                == (
-                    member.start,
-                    member.pgid,
-                )
-            ):
-                os.killpg(member.pgid, number)
+            if (now.start, now.pgid) == (member.start, member.pgid):
+                os.killpg(now.pgid, number)
         except (OSError, table.Hidden):
             pass
 

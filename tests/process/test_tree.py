@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import resource
@@ -182,6 +183,22 @@ def test_everybody_gets_one_term_only(stage: Stage) -> None:
     stage.settle(1)
     attempt.end(grace_s=0.5)
     assert log.read_text() == "term\n"
+
+
+@pytest.mark.parametrize("how", ["refused", "unknown"])
+def test_without_pidfds_trees_end_as_well(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    def refuse(_pid: int, _flags: int = 0) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    if how == "refused":
+        monkeypatch.setattr(os, "pidfd_open", refuse)
+    else:
+        monkeypatch.delattr(os, "pidfd_open")
+    attempt = stage.hide("session+ignore", leader="exits")
+    attempt.end(grace_s=0.1)
+    assert stage.alive() == []
 
 
 def test_force_leaves_no_grace(stage: Stage) -> None:
