@@ -232,7 +232,7 @@ def _write_content(app: App, reader: Reader, start: int) -> None:
             app.out.write(b"\n" * newlines + body)
             newlines = 0
         newlines += len(piece) - len(body)
-        something = True
+        something = something or bool(piece)
     if something:
         app.out.write(b"\n")
 

@@ -113,24 +113,23 @@ def _dead(job: Job, attempt: Attempt | None) -> dict[str, Any]:
 
 
 def _text(app: App, data: dict[str, Any]) -> str:
-    lines = [_counts_line(app, data["counts"])]
+    lines = [_counts_line(data["counts"])]
     if data["scheduled"]:
         lines.append(f"scheduled {data['scheduled']}")
     if set(data["queues"]) - {"default"}:
         lines.append("queues:")
         for lane, part in data["queues"].items():
             later = f"  scheduled {part['scheduled']}" if part["scheduled"] else ""
-            lines.append(f"  {lane}:  {_counts_line(app, part['counts'])}{later}")
+            lines.append(f"  {lane}:  {_counts_line(part['counts'])}{later}")
     if data["recent_dead"]:
-        lines.append("recent dead:")
+        lines.append(app.style.bold("recent dead:"))
         lines += [_dead_line(app, job) for job in data["recent_dead"]]
     return "\n".join(lines)
 
 
-def _counts_line(app: App, counts: Mapping[str, int]) -> str:
-    return "  ".join(
-        f"{app.style.state(name) if count else name} {count}" for name, count in counts.items()
-    )
+def _counts_line(counts: Mapping[str, int]) -> str:
+    # Never coloured: scripts that drive a terminal look for exactly this line.
+    return "  ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def _dead_line(app: App, job: Mapping[str, Any]) -> str:
