@@ -2,7 +2,7 @@
 
 Starts a guardian and ATTEMPTS shells that run SCRIPT, prints their pids as one line of JSON,
 and waits. Lines on its standard input: "replace" (start another guardian when the first has
-died), "forget" (announce, but do not note, one more attempt), "fork" (leave a forked copy),
+died), "move" (to another folder), "forget" (announce, but do not note, one more attempt), "fork" (leave a forked copy),
 "close" (an end in good order). Options in the environment: GRACE.
 """
 
@@ -64,6 +64,9 @@ for line in sys.stdin:
         guardian.abandon()
         guardian = guard()
         answer = guardian.pid
+    elif line == "move\n":
+        os.chdir("/")
+        answer = True
     elif line == "forget\n":
         answer = attempt(count, note=False)
     elif line == "fork\n":

@@ -375,6 +375,9 @@ def test_it_starts_from_a_zipapp_named_relatively(start: Any, tmp_path: Path) ->
             archive.write(path, path.relative_to(ROOT))
     worker = start(1, env={**clean_env(), "PYTHONPATH": "spoolctl.pyz"}, cwd=tmp_path)
     worker.settle(SLEEPERS)
+    worker.tell("move")  # what was relative at the start is so no more
+    os.kill(worker.guardian, signal.SIGKILL)
+    worker.guardian = worker.tell("replace")
     worker.kill()
     eventually(lambda: not worker.trees(), timeout_s=4)
 
