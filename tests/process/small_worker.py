@@ -2,8 +2,8 @@
 
 Starts a guardian and ATTEMPTS shells that run SCRIPT, prints their pids as one line of JSON,
 and waits. Lines on its standard input: "replace" (start another guardian when the first has
-died), "move" (to another folder), "forget" (announce, but do not note, one more attempt), "fork" (leave a forked copy),
-"close" (an end in good order). Options in the environment: GRACE.
+died), "move" (to another folder), "forget" (announce, but do not note, one more attempt),
+"fork" (leave a forked copy), "close" (an end in good order). In the environment: GRACE.
 """
 
 import json

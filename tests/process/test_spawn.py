@@ -205,6 +205,8 @@ def test_the_commands_own_path_counts_not_the_workers(
         spawner.start("spoolctl-test-tool")
     spawner.start("spoolctl-test-tool", env={"PATH": f"/nowhere:{tool.parent}:/bin"})
     assert spawner.output() == f"{tool}\n"
+    # Our own search goes on along our own path.
+    os.waitpid(os.posix_spawnp("true", ["true"], {}), 0)
     monkeypatch.setenv("PATH", str(tool.parent))
     with pytest.raises(SpawnFailed):
         spawner.start("spoolctl-test-tool", env={"PATH": "/nowhere"})
