@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, NamedTuple
 
 from spoolctl.core import checks
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 FOLDER = ".spoolctl"
 CONFIG_NAME = "config.json"

@@ -16,7 +16,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spoolctl.core.limits import MAX_INT
 from spoolctl.core.paths import STREAMS, support_dir, waiters_dir, workers_dir
@@ -33,14 +32,17 @@ from spoolctl.core.records import (
 )
 from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
 from spoolctl.core.states import SETTLED, State
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine.clock import SystemClock
 from spoolctl.errors import InvalidInput, NotFound, StoreUnusable, WaitTimeout
 from spoolctl.process.filesystem import file_system
 from spoolctl.store import open_store
 from spoolctl.submission import CAPTURED, new_job
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Any
 
     from spoolctl.engine.options import Progress, WorkOptions, WorkResult
     from spoolctl.engine.output import Piece, Reader

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
 
 from spoolctl.core import checks
 from spoolctl.core.limits import LIMITS
@@ -15,7 +14,12 @@ from spoolctl.core.records import Context, NewJob
 from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
 from spoolctl.errors import InvalidInput
 
-T = TypeVar("T")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
 
 CAPTURED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LANG", "LC_*", "TZ")
 """Variables that say where programs are and how text is read."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from spoolctl.cli.parse import UsageError
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Positional, Verb
 from spoolctl.core.records import Added, Context, NewJob
 from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
 from spoolctl.submission import CAPTURED, FOREVER_S, new_job
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args
 

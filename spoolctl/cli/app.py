@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
 
 from spoolctl.cli import render
 from spoolctl.cli.parse import Args
 from spoolctl.cli.render import Json, Out, Style
 from spoolctl.cli.spec import Verb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from spoolctl.config import Location
     from spoolctl.queue import Queue
 

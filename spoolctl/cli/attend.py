@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from spoolctl.core.records import Added, Job
 from spoolctl.core.states import State
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from spoolctl.cli.app import App
 
 NO_CODE = 6

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spoolctl.cli.render import visible
 from spoolctl.cli.spec import COMMON, DB, JsonSchema, Positional, Verb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
 
 from spoolctl.cli import add, values
 from spoolctl.cli.parse import Args, UsageError
@@ -13,7 +12,10 @@ from spoolctl.core.records import Added, Context, NewJob
 from spoolctl.errors import InvalidInput, KeyConflict
 from spoolctl.submission import capture
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from spoolctl.cli.app import App
 
 MAX_BYTES = 1 << 30

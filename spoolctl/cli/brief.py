@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from spoolctl.cli import shapes
 from spoolctl.cli.codes import EXITS
 from spoolctl.cli.spec import COMMON, JsonSchema, Verb, load
@@ -13,6 +11,8 @@ from spoolctl.core.states import SETTLED, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args
 

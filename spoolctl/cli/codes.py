@@ -6,7 +6,7 @@ in a particular case is decided where errors are turned into answers.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from spoolctl.core.tuples import NamedTuple
 
 
 class Exit(NamedTuple):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from spoolctl.cli.spec import Flag, Positional, Verb, load
 from spoolctl.cli.verbs import VERBS
+from spoolctl.core.tuples import NamedTuple
 
 PATH_FLAGS = ("--cwd", "--stdin", "--batch")
 """Flags of strings that name files, besides the type `path`."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from spoolctl.cli import shapes
 from spoolctl.cli.render import visible
 from spoolctl.cli.spec import COMMON, DB, JsonSchema, Verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from spoolctl.cli import shapes
 from spoolctl.cli.config_show import yes
@@ -13,6 +12,8 @@ from spoolctl.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args
 

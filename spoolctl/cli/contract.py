@@ -6,8 +6,6 @@ variables; what is said here in words alone stands in `contract_texts`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from spoolctl.cli import contract_texts as texts
 from spoolctl.cli import faults
 from spoolctl.cli.codes import ERRORS, EXITS, WARNINGS
@@ -21,7 +19,11 @@ from spoolctl.core.retry import BASE_S, CAP_S
 from spoolctl.core.states import TRANSITIONS, AttemptState, Ledger, Reason, State
 from spoolctl.version import CONTRACT_VERSION, __version__
 
-Json = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+Json: TypeAlias = "dict[str, Any]"
 
 GLOBAL_FLAGS = (
     Flag("--help", "boolean", "name every verb, or every flag of a verb", aliases=("-h",)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from spoolctl.cli import shapes
 from spoolctl.cli.codes import ERRORS, EXITS, WARNINGS
 from spoolctl.cli.shapes import BOOLEAN, INTEGER, NULL, STRINGS, TEXT, closed, nullable
@@ -13,6 +11,10 @@ from spoolctl.cli.verbs import GROUPS, VERBS
 from spoolctl.core.limits import LIMITS
 from spoolctl.core.states import AttemptState, Event, Ledger, Reason, State
 from spoolctl.version import CONTRACT_VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 INT_OR_NULL = nullable(INTEGER)
 EXPECTATIONS = shapes.mapping(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
 
 from spoolctl.cli import shapes
 from spoolctl.cli.render import local_time, visible
 from spoolctl.cli.spec import COMMON, DB, JsonSchema, Verb
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.version import CONTRACT_VERSION, __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args
     from spoolctl.config import Location

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
 
 from spoolctl.cli import members, render
 from spoolctl.cli.parse import UsageError
@@ -12,8 +11,10 @@ from spoolctl.cli.render import OutputClosed, OutputFailed
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Verb
 from spoolctl.errors import NotFound, SpoolError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from spoolctl.cli.codes import ERRORS
 from spoolctl.cli.spec import Flag, Positional, Verb
 from spoolctl.cli.values import PROBES, convert
 from spoolctl.core.limits import LIMITS
 from spoolctl.errors import InvalidInput
 
-Json = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+Json: TypeAlias = "dict[str, Any]"
 
 
 def expect(code: str) -> Json:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from spoolctl.cli import shapes
 from spoolctl.cli.members import stored_schema
 from spoolctl.cli.render import visible, visible_lines
 from spoolctl.cli.spec import COMMON, DB, JOB_ID, Flag, JsonSchema, Verb
 from spoolctl.core.paths import STREAMS
 from spoolctl.core.states import SETTLED, AttemptState, Reason, State
+from spoolctl.core.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args
     from spoolctl.core.records import Attempt, Job

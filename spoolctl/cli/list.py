@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spoolctl.cli import members, render
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Verb
 from spoolctl.core.states import State
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
 
 from spoolctl import errors
 from spoolctl.cli import render
@@ -14,8 +13,10 @@ from spoolctl.cli.parse import HelpAsked, UsageError, parse, wants_json
 from spoolctl.cli.render import Out, OutputClosed, OutputFailed
 from spoolctl.cli.values import closest
 from spoolctl.cli.verbs import VERBS
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.version import __version__
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spoolctl.cli.spec import Verb
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from spoolctl.core.records import Attempt, EventRow, Job, StreamInfo
 
-Json = dict[str, Any]
-JsonSchema = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+Json: TypeAlias = "dict[str, Any]"
+JsonSchema: TypeAlias = "dict[str, Any]"
 
 
 def job(row: Job) -> Json:

@@ -12,11 +12,14 @@ one; unknown flags; bad values; excluded combinations; what is missing; what is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from spoolctl.cli import values
 from spoolctl.cli.spec import Flag, Positional, Verb
 from spoolctl.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 HELP = ("--help", "-h")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Verb
 from spoolctl.errors import SafetyBlock
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args
 

@@ -7,11 +7,14 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from spoolctl.version import CONTRACT_VERSION, __version__
 
-Json = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+Json: TypeAlias = "dict[str, Any]"
 
 STATE_COLORS = {
     "done": "32",

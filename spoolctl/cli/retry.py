@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spoolctl.cli.spec import COMMON, DB, JOB_ID, Flag, JsonSchema, Verb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args

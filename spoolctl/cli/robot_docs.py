@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from spoolctl.cli import shapes
 from spoolctl.cli.brief import first_waits, tokens
@@ -14,6 +13,8 @@ from spoolctl.core.states import SETTLED, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args
 

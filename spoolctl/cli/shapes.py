@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
 
-JsonSchema = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+JsonSchema: TypeAlias = "dict[str, Any]"
 
 STRING: JsonSchema = {"type": "string"}
 TEXT: JsonSchema = {"type": "string", "minLength": 1}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from spoolctl.cli import members, render
 from spoolctl.cli.spec import COMMON, DB, JOB_ID, Flag, JsonSchema, Verb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args

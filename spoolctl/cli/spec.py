@@ -7,12 +7,16 @@ the `Verb` of each verb module.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
 from spoolctl.cli.verbs import VERBS
 from spoolctl.core.limits import LIMITS
+from spoolctl.core.tuples import NamedTuple
 
-JsonSchema = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+JsonSchema: TypeAlias = "dict[str, Any]"
 
 TYPES = (
     "boolean",

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
 
 from spoolctl.core import checks
 from spoolctl.core.limits import LIMITS
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    class Described(Protocol):
+        """What `convert` reads of a `Flag` or `Positional`."""
+
+        @property
+        def type(self) -> str: ...
+        @property
+        def limit(self) -> str | None: ...
+        @property
+        def choices(self) -> tuple[str, ...] | None: ...
+
 
 DIGITS = frozenset("0123456789")
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -23,17 +38,6 @@ class BadValue(InvalidInput):
         super().__init__(message)
         self.did_you_mean = did_you_mean
         self.remediation = remediation
-
-
-class Described(Protocol):
-    """What `convert` reads of a `Flag` or `Positional`."""
-
-    @property
-    def type(self) -> str: ...
-    @property
-    def limit(self) -> str | None: ...
-    @property
-    def choices(self) -> tuple[str, ...] | None: ...
 
 
 def convert(spec: Described, text: str) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine.options import HEARTBEAT_INTERVAL_S
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from spoolctl.core.tuples import NamedTuple
 
 GROUPS = ("Run jobs", "Look", "Put right", "Keep house", "For programs")
 """Headings of `spoolctl --help`, in order."""

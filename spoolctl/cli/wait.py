@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
 
 from spoolctl.cli.parse import UsageError
 from spoolctl.cli.signals import interruptible
@@ -11,8 +10,10 @@ from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Positional, Verb
 from spoolctl.core.states import SETTLED, State
 from spoolctl.errors import NotFound
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
 
 from spoolctl.cli.parse import UsageError
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Verb
 from spoolctl.errors import InvalidInput
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args

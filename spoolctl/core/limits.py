@@ -5,7 +5,7 @@ The command line, the Python API, `capabilities` and the docs all read this tabl
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from spoolctl.core.tuples import NamedTuple
 
 MAX_INT = 2**63 - 1
 """The largest integer that SQLite stores."""

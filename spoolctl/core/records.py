@@ -6,10 +6,9 @@ seconds, `_bytes` bytes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
 from spoolctl.core.states import AttemptState, Ledger, Reason, State
+from spoolctl.core.tuples import NamedTuple
 
 
 class Instant(NamedTuple):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from spoolctl.core.states import AttemptState, Event, Reason
+from spoolctl.core.tuples import NamedTuple
 
 BASE_S = 2.0
 CAP_S = 60.0

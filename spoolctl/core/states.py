@@ -8,8 +8,8 @@ transaction. `docs/states.md` is generated from this table.
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
 
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.errors import IllegalTransition
 
 

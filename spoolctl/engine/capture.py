@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
-from typing import NamedTuple
 
 from spoolctl.core.paths import STREAMS, stream_path
 from spoolctl.core.records import Capture
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine.punch import BLOCK_BYTES, punch_hole
 
 # Nobody else may read a job's output, whatever the umask.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import NamedTuple
+
+from spoolctl.core.tuples import NamedTuple
 
 
 class Exit(NamedTuple):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import NamedTuple
 
 from spoolctl.core.records import Claimed, Instant, Outcome
 from spoolctl.core.states import AttemptState, Reason
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine import attempt
 from spoolctl.engine.attempt import NoResources, Running, Why
 from spoolctl.engine.capture import NOTHING

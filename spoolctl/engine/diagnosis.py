@@ -6,10 +6,10 @@ Changes nothing: opens the file for reading only, and judges workers as the reap
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from spoolctl.core.paths import workers_dir
 from spoolctl.core.records import Instant, WorkerRow
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.process.identity import Evidence, Verdict, file_system, judge
 from spoolctl.store.examination import Contents, DueLane, Examination, examine
 

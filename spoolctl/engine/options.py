@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from spoolctl.core.tuples import NamedTuple
 
 HEARTBEAT_INTERVAL_S = 5.0
 POLL_INTERVAL_S = 5.0

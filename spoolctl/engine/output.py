@@ -12,11 +12,11 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import NamedTuple
 
 from spoolctl.core.paths import STREAMS, stream_path
 from spoolctl.core.records import Attempt, StreamInfo
 from spoolctl.core.states import SETTLED, AttemptState
+from spoolctl.core.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import binascii
 import contextlib
 import os
 import weakref
-from typing import NamedTuple
 
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.process import locks
 
 RECORD_BYTES = 512

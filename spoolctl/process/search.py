@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.process import locks, table
 from spoolctl.process.table import Proc
 

@@ -9,7 +9,8 @@ import errno
 import os
 import sys
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from spoolctl.core.tuples import NamedTuple
 
 MARK = "SPOOLCTL_ATTEMPT_PATH"
 """The environment variable that holds the random ids of an attempt and of those around it."""

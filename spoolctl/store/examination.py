@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from spoolctl.core.records import Instant, WorkerRow
+from spoolctl.core.tuples import NamedTuple
 
 
 class DueLane(NamedTuple):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
 
 from spoolctl.core.records import Context, Instant
 from spoolctl.core.states import Event, Ledger, Reason, State, move
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.errors import NotFound
 from spoolctl.store.sqlite import rows, sql
 from spoolctl.store.sqlite.connection import Connection

@@ -11,12 +11,15 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from spoolctl.errors import SpoolError, StoreBusy, StoreFull, StoreGone, StoreUnusable
 from spoolctl.store.sqlite.files import inode
 from spoolctl.store.sqlite.probe import newer_message
 from spoolctl.store.sqlite.schema.migrations import SCHEMA_VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Connection:

@@ -6,10 +6,9 @@ stops at the limit; the others are tested on the rows that it yields.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from spoolctl.core.records import Job, JobFilter
 from spoolctl.core.states import State
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.store.sqlite import rows, sql
 from spoolctl.store.sqlite.asking import Asking
 

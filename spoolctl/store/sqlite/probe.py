@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from typing import NamedTuple
 
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.store.sqlite.files import has_content, uri, why
 from spoolctl.store.sqlite.schema.migrations import SCHEMA_VERSION
 

@@ -7,7 +7,6 @@ able to carry what is not valid UTF-8 (as lone surrogates, escaped).
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
 
 from spoolctl.core.paths import stream_path
 from spoolctl.core.records import (
@@ -23,8 +22,13 @@ from spoolctl.core.records import (
 )
 from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
 from spoolctl.core.states import AttemptState, Ledger, Reason, State
+from spoolctl.core.tuples import NamedTuple
 
-Row = tuple[Any, ...]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+Row: TypeAlias = "tuple[Any, ...]"
 
 _plain = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
