@@ -32,54 +32,33 @@ def file_system_type(path: str) -> str:
     """The name by which the kernel knows the file system, lower case; empty if unknown."""
     folder = path
     while not os.path.isdir(folder):
-        above = os.path.dirname(os.path.abspath(folder))
-        if above == folder:
+        folder, below = os.path.dirname(folder) or ".", folder
+        if folder == below:
             return ""
-        folder = above
     if sys.platform == "darwin":
         from spoolctl.process import darwin
 
         return darwin.file_system_type(folder).lower()
+    # By the number of its mount (proc(5), fdinfo): a comparison of names would be misled by
+    # mounts on top of others, one of devices by file systems that have several.
+    number = _mount_number(folder)
     try:
         with open("/proc/self/mountinfo", "rb") as file:
-            mounts = [_parse(line) for line in file]
+            for line in file:
+                if line.startswith(number + b" "):
+                    return line.partition(b" - ")[2].split(b" ", 1)[0].decode().lower()
     except OSError:
-        return ""
-    number = _mount_number(folder)
-    for mount_number, _, kind in mounts:
-        if mount_number == number:
-            return kind
-    return _by_name(os.path.realpath(folder), mounts) if number is None else ""
+        pass
+    return ""
 
 
-def _mount_number(folder: str) -> bytes | None:
-    """The id of the mount that holds `folder` (proc(5), fdinfo), exact also on btrfs."""
+def _mount_number(folder: str) -> bytes:
     try:
         fd = os.open(folder, os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY)
         try:
             with open(f"/proc/self/fdinfo/{fd}", "rb") as file:
-                for line in file:
-                    if line.startswith(b"mnt_id:"):
-                        return line.split()[1]
+                return file.read().partition(b"mnt_id:")[2].split()[0]
         finally:
             os.close(fd)
-    except OSError:
-        pass
-    return None
-
-
-def _parse(line: bytes) -> tuple[bytes, str, str]:
-    before, _, after = line.partition(b" - ")
-    words = before.split(b" ")
-    # Blanks and backslashes in a mount point are written as \040 and so on.
-    where = words[4].decode("unicode_escape").encode("latin-1")
-    return words[0], os.fsdecode(where), after.split(b" ", 1)[0].decode().lower()
-
-
-def _by_name(folder: str, mounts: list[tuple[bytes, str, str]]) -> str:
-    best, kind = -1, ""
-    for _, where, name in mounts:
-        inside = folder == where or folder.startswith(where.rstrip("/") + "/")
-        if inside and len(where) >= best:  # of two at one place the later one is on top
-            best, kind = len(where), name
-    return kind
+    except (OSError, IndexError):
+        return b"?"

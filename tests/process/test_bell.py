@@ -109,8 +109,9 @@ print("alive")
     assert (done.returncode, done.stdout) == (0, b"alive\n"), done.stderr
 
 
-def test_a_bell_is_private_and_not_inherited(folder: str) -> None:
-    before = os.umask(0)
+@pytest.mark.parametrize("umask", [0, 0o777])
+def test_a_bell_is_private_and_not_inherited(folder: str, umask: int) -> None:
+    before = os.umask(umask)
     try:
         one = Bell.create(folder, "one")
     finally:

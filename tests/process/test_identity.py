@@ -340,18 +340,35 @@ def test_kinds(monkeypatch: pytest.MonkeyPatch, name: str, kind: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
-def test_the_mount_on_top_counts_also_under_odd_names(tmp_path: Path) -> None:
-    place = tmp_path / "a b\\c\nd"
-    place.mkdir()
-    script = 'mount -t ramfs none "$1" && exec "$2" -c "$3" "$1"'
+def test_the_mount_on_top_counts(tmp_path: Path) -> None:
+    below = tmp_path / "a b\\c\nd" / "below"
+    below.mkdir(parents=True)
+    # The last one hides the ramfs under it, which stays in the list of mounts.
+    script = """
+        set -e
+        mount -t ramfs none "$1"; "$3" -c "$4" "$1"
+        mount -t tmpfs none "$2"; mkdir "$1"; "$3" -c "$4" "$1"
+    """
     code = "import sys; from spoolctl.process import filesystem as f;"
-    code += "print(f.file_system_type(sys.argv[1]), f._by_name(sys.argv[1], [f._parse(l)"
-    code += " for l in open('/proc/self/mountinfo', 'rb')]))"
+    code += "print(f.file_system_type(sys.argv[1]), f.file_system_type(sys.argv[1] + '/no/file'))"
+    words = [str(below), str(below.parent), sys.executable, code]
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script, "sh", str(place), sys.executable, code],
+        ["unshare", "-m", "sh", "-c", script, "sh", *words],
         env=clean_env(),
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    assert done.stdout.split() == ["ramfs", "ramfs"]
+    assert done.stdout.split() == ["ramfs", "ramfs", "tmpfs", "tmpfs"], done.stderr
+
+
+def test_a_relative_path_counts_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/dev/shm")
+    assert filesystem.file_system_type("queue.db") == "tmpfs"
+    assert filesystem.file_system_type("not/there/queue.db") == "tmpfs"
+    assert filesystem.file_system_type("") == "tmpfs"
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert filesystem.file_system_type("queue.db") in ("", filesystem.file_system_type("/tmp"))
