@@ -37,7 +37,7 @@ from spoolctl.engine.clock import SystemClock
 from spoolctl.errors import InvalidInput, NotFound, StoreUnusable, WaitTimeout
 from spoolctl.process.filesystem import file_system
 from spoolctl.store import open_store
-from spoolctl.submission import CAPTURED, new_job
+from spoolctl.submission import CAPTURED, Captures, new_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -223,7 +223,9 @@ class Queue:
 
         Raises: as `add`.
         """
-        return [added.job for added in self.submit([_as_job(each, options) for each in jobs])]
+        captures = Captures()
+        requests = [_as_job(each, options, captures) for each in jobs]
+        return [added.job for added in self.submit(requests)]
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Added]:
         """Like `add_many`, for jobs that are checked already; tells which were deduplicated."""
@@ -602,12 +604,19 @@ class Queue:
                 ring(folder, tokens)
 
 
-def _as_job(job: Sequence[str] | Mapping[str, Any] | NewJob, options: Mapping[str, Any]) -> NewJob:
+def _as_job(
+    job: Sequence[str] | Mapping[str, Any] | NewJob,
+    options: Mapping[str, Any],
+    captures: Captures,
+) -> NewJob:
     if isinstance(job, NewJob):
         return job
-    if isinstance(job, Mapping):
-        return new_job(**{**options, **job})
-    return new_job(job, **options)
+    own = job if isinstance(job, Mapping) else {"argv": job}
+    asked = {**options, **own}
+    if asked.get("context") is None:
+        names = asked.get("capture_env", CAPTURED)
+        asked["context"] = captures.of(names, with_cwd=asked.get("cwd") is None)
+    return new_job(**asked)
 
 
 def _state(value: State | str) -> State:

@@ -120,6 +120,20 @@ def capture(names: Iterable[str] | None = CAPTURED, *, with_cwd: bool = True) ->
     return Context(current_folder() if with_cwd else None, _umask(), tuple(variables))
 
 
+class Captures:
+    """What is captured for many jobs, once for all that ask for the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[str, ...] | None, bool], Context] = {}
+
+    def of(self, names: Iterable[str] | None, *, with_cwd: bool) -> Context:
+        """See `capture`; the first answer holds for all."""
+        wanted = (None if names is None else tuple(names), with_cwd)
+        if wanted not in self._known:
+            self._known[wanted] = capture(wanted[0], with_cwd=with_cwd)
+        return self._known[wanted]
+
+
 def _is_wanted(name: str, wanted: tuple[str, ...] | None) -> bool:
     if name.startswith("SPOOLCTL_"):
         return False

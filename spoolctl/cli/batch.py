@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from spoolctl.cli import add, values
 from spoolctl.cli.parse import Args, UsageError
 from spoolctl.cli.spec import Flag
-from spoolctl.core.records import Added, Context, NewJob
+from spoolctl.core.records import Added, NewJob
 from spoolctl.errors import InvalidInput, KeyConflict
-from spoolctl.submission import capture
+from spoolctl.submission import Captures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,11 +68,12 @@ def _requests(args: Args) -> Iterator[tuple[int, NewJob]]:
     data = read_input("--batch", args.batch, MAX_BYTES)
     ends_with_nul = getattr(args, "0")
     read = _from_line if args.lines or ends_with_nul else _from_json
-    contexts = _Contexts()
+    captures = Captures()
     for number, line in _split(data, b"\0" if ends_with_nul else b"\n"):
         try:
             one = read(args, line.decode("utf-8"))
-            yield number, add.build(one, contexts.of(one))
+            names = add.captured_names(one)
+            yield number, add.build(one, captures.of(names, with_cwd=one.cwd is None))
         except UnicodeDecodeError:
             raise UsageError(f"line {number}: is not UTF-8", remediation=HINT) from None
         except InvalidInput as error:
@@ -96,20 +97,6 @@ def _with(args: Args, **members: Any) -> Args:
     one.__dict__.update(args.__dict__)
     one.__dict__.update(members)
     return one
-
-
-class _Contexts:
-    """What is captured, once for all lines that ask for the same."""
-
-    def __init__(self) -> None:
-        self._known: dict[object, Context] = {}
-
-    def of(self, args: Args) -> Context:
-        """The context for a job with these arguments."""
-        key = (args.capture_env, args.cwd is None)
-        if key not in self._known:
-            self._known[key] = capture(add.captured_names(args), with_cwd=args.cwd is None)
-        return self._known[key]
 
 
 def _from_line(args: Args, line: str) -> Args:
