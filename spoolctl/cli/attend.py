@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from spoolctl.cli.signals import interruptible
+from spoolctl.cli.wait import Watch
 from spoolctl.core.records import Added, Job
 from spoolctl.core.states import State
 
@@ -20,19 +22,19 @@ def attend(app: App, added: Added, data: dict[str, Any], *, follow: bool) -> int
 
     With `follow` its streams go to ours byte for byte; all that is ours goes to stderr.
     """
-    from spoolctl.cli.signals import interruptible
-
     job_id = added.job.id
     app.show_warnings()
     if not app.json:
         app.out.note(f"spoolctl: job {job_id}")
+    watch = Watch(app, 1)
     with interruptible():
         try:
             if follow:
-                for piece in app.queue.follow(job_id, retries=True, on_idle=app.out.check_reader):
-                    write = app.out.write if piece.stream == "stdout" else app.out.error_bytes
-                    write(piece.data)
-            job = app.queue.wait([job_id])[job_id]
+                _follow(app, job_id, watch)
+            try:
+                job = app.queue.wait([job_id], watch=watch)[job_id]
+            finally:
+                watch.erase()
         except KeyboardInterrupt:
             app.out.note(f"spoolctl: job {job_id} goes on; `spoolctl wait {job_id}` waits for it")
             raise
@@ -49,6 +51,18 @@ def attend(app: App, added: Added, data: dict[str, Any], *, follow: bool) -> int
         "last_error": job.last_error,
     }
     return app.show({**data, "outcome": outcome}, "", exit_code=status)
+
+
+def _follow(app: App, job_id: int, watch: Watch) -> None:
+    def look_around() -> None:
+        app.out.check_reader()
+        left = watch.left_s
+        if left is not None and left <= 0:
+            watch({job_id: app.queue.get(job_id)})
+
+    for piece in app.queue.follow(job_id, retries=True, on_idle=look_around):
+        write = app.out.write if piece.stream == "stdout" else app.out.error_bytes
+        write(piece.data)
 
 
 def exit_status(job: Job) -> int:

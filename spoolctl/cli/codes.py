@@ -99,7 +99,7 @@ class WarningCode(NamedTuple):
 WARNINGS: dict[str, WarningCode] = {
     "NO_WORKER": WarningCode(
         "for two seconds no live worker has served the queue of a job that is waited for",
-        ("wait",),
+        ("add", "wait"),
     ),
     "NO_ATTEMPTS_YET": WarningCode("the job has never been started", ("feedback", "output")),
     "KILL_ASYNC": WarningCode(

@@ -110,7 +110,7 @@ def run(args: Args, app: App) -> int:
     ids = _chosen(args, app)
     # The default is for where there is no bell; one that was asked for always holds.
     poll_s = args.poll_interval if "--poll-interval" in args.given else None
-    watch = _Watch(app, len(set(ids)))
+    watch = Watch(app, len(set(ids)))
     with interruptible():
         try:
             jobs = queue.wait(
@@ -160,7 +160,7 @@ def _text(app: App, jobs: Mapping[int, Job], succeeded: bool) -> str:
     return "\n".join([*lines, "all succeeded" if succeeded else "not all succeeded"])
 
 
-class _Watch:
+class Watch:
     """Looks on while `wait` waits: a progress line on a terminal, and a word if nobody is
     there to run the jobs."""
 
@@ -174,8 +174,8 @@ class _Watch:
 
     def __call__(self, pending: Mapping[int, Job]) -> float | None:
         """Told what is still open; returns when it wants to be told again."""
-        left = self._began_mono + PATIENCE_S - time.monotonic()
-        if left <= 0 and not self._asked:
+        left = self.left_s
+        if left is not None and left <= 0:
             self._asked = True
             self._tell_unserved(pending)
         if self._live:
@@ -185,7 +185,12 @@ class _Watch:
             self._app.out.error_text(
                 f"\r\x1b[K{settled} of {self._total} settled, {running} running"
             )
-        return None if self._asked else left
+        return self.left_s
+
+    @property
+    def left_s(self) -> float | None:
+        """How long it still waits before it asks whether there is a worker; None: it has."""
+        return None if self._asked else self._began_mono + PATIENCE_S - time.monotonic()
 
     def _tell_unserved(self, pending: Mapping[int, Job]) -> None:
         lanes = {job.queue for job in pending.values() if job.state is State.QUEUED}

@@ -331,3 +331,19 @@ def test_leaving_does_not_end_the_job(call: Call, db: str) -> None:
     assert process.wait(20) == -signal.SIGINT
     assert b"job 1 goes on" in process.stderr.read()
     assert call("status", "--json", "--db", db).data["counts"]["queued"] == 1
+
+
+@pytest.mark.parametrize("flag", ["--wait", "--follow"])
+def test_nobody_to_run_it_is_said_while_staying(call: Call, db: str, flag: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spoolctl", "add", "--db", db, flag, "--", "true"],
+        env=clean_env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"spoolctl: job 1\n"
+    assert b"no live worker serves the queue default" in process.stderr.readline()
+    drain(db)
+    assert process.wait(20) == 0
+    assert process.stderr.read() == b""
