@@ -73,6 +73,8 @@ class Crew:
         # By the leader's pid while that is ours, then by minus the attempt's id.
         self._running: dict[int, Running] = {}
         self._places = len(station.slots)
+        # Orphans that may be the survivors of a success: pid and start.
+        self._tolerated: set[tuple[int, str]] = set()
         self._free = list(reversed(station.slots))
         self.unstarted: list[Claimed] = []
         self.reports: list[Report] = []
@@ -266,12 +268,31 @@ class Crew:
             ending = running.ending
             if ending is None or ending.gone or running.due_mono > now.mono:
                 continue
-            wait = ending.step(snapshot(), now.mono)
+            look = snapshot()
+            ending.include(self._orphans_of(running, look))
+            wait = ending.step(look, now.mono)
             if wait is not None:
                 running.due_mono = now.mono + wait
                 self._explain_stuck(running)
             elif running.gone:
                 self._has_gone(running)
+
+    def _orphans_of(self, running: Running, look: tree.Snapshot) -> list[tree.Proc]:
+        """Processes that came to us as orphans and can be nobody's but this attempt's.
+
+        However they hide: a new session, no environment, no descriptors. Older than all
+        other commands that run, younger than this one, and no success's to leave.
+        """
+        if running.target.start is None:
+            return []
+        others = [look.procs.get(one.pid) for one in self.running if one is not running]
+        oldest = min((int(proc.start) for proc in others if proc), default=None)
+        return [
+            proc
+            for proc in look.adopted(self._children.known, running.target)
+            if (proc.pid, proc.start) not in self._tolerated
+            and (oldest is None or int(proc.start) < oldest)
+        ]
 
     def _explain_stuck(self, running: Running) -> None:
         reason = running.ending.stuck if running.ending else None
@@ -346,7 +367,11 @@ class Crew:
         if running.slot.is_free() and tree.other_children(self._children.known) is False:
             return 0
         try:
-            found = tree.Snapshot.take().search(running.target)
+            look = tree.Snapshot.take()
+            found = look.search(running.target)
         except OSError:
             return None
+        anyone = running.target._replace(pid=None, start=None)
+        orphans = look.adopted(self._children.known, anyone)
+        self._tolerated = {(proc.pid, proc.start) for proc in orphans}
         return len(found.members) if found.complete and found.settled else None

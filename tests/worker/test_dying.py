@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -270,3 +271,36 @@ def test_a_job_that_kills_its_workers_ends(bench: Bench) -> None:
     assert (shown["state"], shown["crashes"]) == ("dead", 1)
     assert shown["last_failure_reason"] == "worker_crash"
     assert bench.trail(job) == ["added", "claimed", "reaped", "dead"]
+
+
+HIDER = """
+import os, sys, time
+pid = os.fork()
+if not pid:
+    os.setsid()
+    os.closerange(0, 256)
+    os.execve(sys.argv[1], ["sleep", "300"], {})
+while b"sleep" not in open(f"/proc/{pid}/cmdline", "rb").read():
+    time.sleep(0.01)
+open("hidden", "w").write(str(pid))
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def test_a_child_that_hides_in_every_way_ends_with_a_failed_attempt(bench: Bench) -> None:
+    sleep = shutil.which("sleep") or "/bin/sleep"
+    bench.add("--max-retries", "0", "--", sys.executable, "-c", HIDER, sleep, "3")
+    bench.drain()
+    assert not alive(int(bench.wait_file("hidden")))
+
+
+def test_what_a_success_left_is_not_taken_for_a_later_failures(bench: Bench) -> None:
+    sleep = shutil.which("sleep") or "/bin/sleep"
+    bench.add("--", sys.executable, "-c", HIDER, sleep, "0")
+    bench.add("--max-retries", "0", "-c", "sleep 0.1; exit 3")
+    bench.drain()
+    pid = int(bench.wait_file("hidden"))
+    try:
+        assert alive(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
