@@ -163,28 +163,29 @@ def test_many_jobs_due_at_once_are_promoted_in_steps_by_priority(
     desk: Desk, lanes: tuple[str, ...] | None
 ) -> None:
     moment = desk.clock.at + 60.0
-    jobs = [job(str(n), queue="q", priority=n % 7, run_at=moment) for n in range(3000)]
-    jobs += [job("relative", queue="q", priority=6, delay_s=59.0)]
+    jobs = [job(str(n), queue="q", run_at=moment) for n in range(2900)]
+    # The most important ones come last by every other order.
+    jobs += [job("soon", queue="q", priority=6, run_at=moment + 1.0) for _ in range(60)]
+    jobs += [job("soon", queue="q", priority=6, delay_s=61.0) for _ in range(40)]
     jobs += [job("not yet", queue="q", priority=1000 + n, delay_s=9999.0) for n in range(50)]
     desk.store.add(jobs, now=desk.clock.now())
     assert desk.claim(1, lanes) == ()
-    desk.clock.advance(60.0)
+    desk.clock.advance(61.0)
     steps, found = 0, []
     while True:
-        cycle = desk.store.cycle(desk.me, [], Want(7, lanes), now=desk.clock.now())
+        cycle = desk.store.cycle(desk.me, [], Want(10, lanes), now=desk.clock.now())
         found += [desk.get(one.job_id) for one in cycle.claimed]
         steps += 1
         if cycle.next_due_s != 0.0:
             break
     assert steps > 3, "one step marked thousands of jobs while it held the lock"
     assert desk.scheduled() == 50
-    order = [one.priority for one in found]
-    assert order == [6] * len(order)
-    assert desk.get(3001) in found, "due a second before the others"
-    total = steps * 7
+    important = min(len(found), 100)
+    assert [one.priority for one in found[:important]] == [6] * important
+    total = len(found)
     while claimed := desk.claim(1000, lanes):
         total += len(claimed)
-    assert total == 3001
+    assert total == 3000
 
 
 def test_promotion_in_one_lane_leaves_the_others(desk: Desk) -> None:

@@ -270,7 +270,11 @@ def test_an_attempt_that_a_later_one_replaced_waits_to_be_ended(desk: Desk) -> N
     (sentence,) = desk.store.heal(now=desk.clock.now())
     assert "attempt 1" in sentence
     assert desk.store.lost(desk.me) == {first.attempt_id}
-    assert desk.report_one(success(second)).job_state is State.DONE
+    desk.retry(1, force=True)
+    desk.report(stopped(second))
+    assert desk.claim(9) == (), "the first may still have processes"
+    desk.report(stopped(first))
+    assert desk.claim_one().attempt_no == 3
 
 
 def test_registering_heals(desk: Desk) -> None:
