@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from spoolctl.core.records import Job
 
 COMMAND_CHARACTERS = 80
+SCAN_LIMIT = 1000
+"""How many jobs a tag filter is promised to look at, at least."""
 
 
 def schema() -> JsonSchema:
@@ -93,12 +95,16 @@ def run(args: Args, app: App) -> int:
         )
         jobs, truncated = found[:limit], limit is not None and len(found) > limit
         first_id = queue.first_job_id()
-    pagination = {
+    pagination: dict[str, int | bool | None] = {
         "cursor": jobs[-1].id if jobs else 0,
         "first_id": first_id,
         "limit": args.limit,
         "truncated": truncated,
     }
+    if args.tag:
+        # Of a filter that may give up early these would tell how far it got. This one looks
+        # at every job with the tag: at more than it promises.
+        pagination |= {"scanned": len(jobs), "scan_limit": SCAN_LIMIT}
     data = {"count": len(jobs), "jobs": [members.job(job) for job in jobs]}
     return app.show(data, lambda: _text(app, jobs), meta={"pagination": pagination})
 

@@ -123,7 +123,8 @@ def _event(row: EventRow) -> dict[str, Any]:
 def _text(app: App, found: JobDetail, captured: dict[str, str]) -> str:
     lines = [_header(app, found), *_facts(found, captured)]
     if found.recovery is not None:
-        lines.append(f"recovery: {found.recovery.verdict}: {found.recovery.reason}")
+        reason = render.visible(found.recovery.reason)
+        lines.append(f"recovery: {found.recovery.verdict}: {reason}")
     lines += [_attempt_line(app, attempt) for attempt in found.attempts]
     lines.append("events:")
     lines += [f"  {_event_line(row)}" for row in found.events]

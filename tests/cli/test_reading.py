@@ -145,6 +145,7 @@ def test_filters_apply_before_the_limit(
         "first_id": 1,
         "limit": int(limit),
         "truncated": len(kept) < len(expected),
+        **({"scanned": len(kept), "scan_limit": 1000} if tags else {}),
     }
 
 
