@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import random
 import signal
 import subprocess
 import sys
@@ -259,6 +260,22 @@ def test_one_that_hides_and_was_not_noted_is_found_by_its_lock(start: Any) -> No
     eventually(lambda: not worker.trees(), timeout_s=4)
 
 
+HIDING = (
+    "[ $(($$ % 3)) = 0 ] && exec env -i sleep U; [ $(($$ % 3)) = 1 ] && setsid sleep U & sleep U"
+)
+
+
+@pytest.mark.parametrize("script", ["exec sleep U", "exec env -i sleep U", HIDING])
+def test_a_worker_killed_at_any_moment_of_a_start_leaves_nothing(start: Any, script: str) -> None:
+    for _ in range(8):
+        worker = start(0, script)
+        assert worker.tell("loop") is True
+        time.sleep(random.uniform(0, 0.15))
+        worker.kill()
+        eventually(lambda worker=worker: not worker.guardian_lives())
+        assert worker.trees() == []
+
+
 def test_a_forked_copy_of_the_worker_does_not_keep_it_asleep(start: Any) -> None:
     worker = start(1)
     worker.settle(SLEEPERS)
@@ -374,8 +391,10 @@ def test_it_starts_from_a_zipapp_named_relatively(start: Any, tmp_path: Path) ->
     with zipfile.ZipFile(tmp_path / "spoolctl.pyz", "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted((ROOT / "spoolctl").rglob("*.py")):
             archive.write(path, path.relative_to(ROOT))
-    env = {**clean_env(), "PYTHONPATH": "spoolctl.pyz"}  # without site it stays relative
-    worker = start(1, env=env, cwd=tmp_path, python=(sys.executable, "-S"))
+    code = "import runpy, sys; sys.path.insert(0, 'spoolctl.pyz'); del sys.argv[0];"
+    code += " runpy.run_path(sys.argv[0], run_name='__main__')"
+    env = {name: value for name, value in clean_env().items() if name != "PYTHONPATH"}
+    worker = start(1, env=env, cwd=tmp_path, python=(sys.executable, "-c", code))
     worker.settle(SLEEPERS)
     worker.tell("move")  # what was relative at the start is so no more
     os.kill(worker.guardian, signal.SIGKILL)
