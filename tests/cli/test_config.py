@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -79,18 +79,25 @@ class Stat(NamedTuple):
     st_dev: int
 
 
+class OtherOs:
+    """The module `os`, in which one folder has another owner, or lies on another disk."""
+
+    def __init__(self, folder: Path, changes: dict[str, int]) -> None:
+        self._folder = str(folder)
+        self._changes = changes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def stat(self, path: str) -> Stat:
+        found = os.stat(path)
+        same = Stat(found.st_mode, found.st_uid, found.st_dev)
+        return same._replace(**self._changes) if os.fspath(path) == self._folder else same
+
+
 def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, **changes: int) -> None:
-    """Let a folder look as if it belonged to somebody else, or lay on another disk."""
-    real = os.stat
-
-    def stat(path: str, **kwargs: bool) -> Stat:
-        found = real(path, **kwargs)
-        fields = {"st_uid": found.st_uid, "st_dev": found.st_dev}
-        if os.fspath(path) == str(folder):
-            fields.update(changes)
-        return Stat(found.st_mode, **fields)
-
-    monkeypatch.setattr(config.os, "stat", stat)  # type: ignore[attr-defined]
+    """Let a folder look to `config` as if it were another's, or on another disk."""
+    monkeypatch.setattr(config, "os", OtherOs(folder, changes))
 
 
 def test_a_folder_of_somebody_else_does_not_count(
