@@ -102,6 +102,7 @@ def test_a_doorbell_wakes_long_before_the_poll(call: Call, db: str, queue: Queue
     job = queue.add(["true"])
     process = start("wait", "--db", db, "--poll-interval", "600", str(job.id))
     waiting(db)
+    time.sleep(0.5)  # nothing tells from outside that it has looked and sleeps now
     queue.cancel(job.id)
     assert process.wait(10) == 6
 
