@@ -101,8 +101,9 @@ def test_wait_is_woken_by_the_end(call: Call, db: str, queue: Queue) -> None:
 def test_a_doorbell_wakes_long_before_the_poll(call: Call, db: str, queue: Queue) -> None:
     job = queue.add(["true"])
     process = start("wait", "--db", db, "--poll-interval", "600", str(job.id))
-    waiting(db)
-    time.sleep(0.5)  # nothing tells from outside that it has looked and sleeps now
+    assert process.stderr is not None
+    # It looks once more after two seconds, says that no worker is there, and then only sleeps.
+    assert b"no live worker" in process.stderr.readline()
     queue.cancel(job.id)
     assert process.wait(10) == 6
 
