@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -22,7 +23,7 @@ from spoolctl.store.sqlite.probe import APPLICATION_ID, probe
 from spoolctl.store.sqlite.schema.migrations import SCHEMA_VERSION
 from spoolctl.store.sqlite.store import SqliteStore
 from tests.conformance.kit import Clock, Desk, failure, job, success
-from tests.helpers import ROOT, clean_env
+from tests.helpers import ROOT, clean_env, spoolctl
 
 
 def opened(path: Path, *, create: bool = True) -> SqliteStore:
@@ -398,7 +399,18 @@ def test_what_cannot_be_written_can_be_read(
 # -- gone or replaced -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["removed", "replaced", "log removed", "log replaced", "folder"])
+WAYS_TO_GO = (
+    "removed",
+    "replaced",
+    "log removed",
+    "log replaced",
+    "index removed",
+    "index replaced",
+    "folder",
+)
+
+
+@pytest.mark.parametrize("what", WAYS_TO_GO)
 def test_a_file_that_is_gone_or_replaced_is_noticed(tmp_path: Path, what: str) -> None:
     path = tmp_path / "folder" / "queue.db"
     store = opened(path)
@@ -406,16 +418,16 @@ def test_a_file_that_is_gone_or_replaced_is_noticed(tmp_path: Path, what: str) -
     desk.add()
     claimed = desk.claim_one()
     store.check_file()
-    log = path.with_name(path.name + "-wal")
-    victim = log if "log" in what else path
+    end = {"log": "-wal", "index": "-shm"}.get(what.split()[0], "")
+    victim = path.with_name(path.name + end)
     if what == "folder":
         path.parent.rename(tmp_path / "elsewhere")
     else:
         victim.rename(tmp_path / "aside")
         if what == "replaced":
             opened(path).close()
-        elif what == "log replaced":
-            log.write_bytes(b"")
+        elif "replaced" in what:
+            victim.write_bytes(b"")
     now = desk.clock.now()
     before = contents(tmp_path)
     for use in (
@@ -431,3 +443,20 @@ def test_a_file_that_is_gone_or_replaced_is_noticed(tmp_path: Path, what: str) -
         assert caught.value.path == str(path)
     assert contents(tmp_path) == before, "it must never be made again"
     store.close()
+
+
+def test_what_others_commit_after_the_index_was_removed_is_kept(tmp_path: Path) -> None:
+    """They make a new one, by which the log goes on; whoever has the old one open must not."""
+    path = tmp_path / "queue.db"
+    store = opened(path)
+    desk = Desk(store, Clock())
+    desk.add()
+    path.with_name(path.name + "-shm").unlink()
+    for number in ("2", "3"):
+        assert spoolctl("add", "--db", str(path), "--", "echo", number).returncode == 0
+        with pytest.raises(StoreGone):
+            desk.add()
+    store.close()
+    # Another process: within one, SQLite shares what it has open.
+    listed = json.loads(spoolctl("list", "--db", str(path), "--json").stdout)["data"]["jobs"]
+    assert [each["id"] for each in listed] == [3, 2, 1]

@@ -43,15 +43,25 @@ class Connection:
         self.executemany = db.executemany
         self._db = db
         self._file = opened
-        self._log: tuple[int, int] | None = None
+        # The log, and its index, by which all who use the file agree on what the log holds.
+        self._beside: dict[str, tuple[int, int] | None] = {path + "-wal": None, path + "-shm": None}
         self._full_sync: bool | None = None
         self._read_only = read_only
         self._closed = False
 
     def close(self) -> None:
         """Release the file. May be called twice."""
-        self._closed = True
-        self._db.close()
+        if not self._closed and not self._read_only:
+            try:
+                self.check_file()
+            except StoreGone:
+                # Whoever closes last writes the log back as far as it knows it, and unlinks
+                # it by its name: what others have committed since would be lost.
+                _never_close(self._db)
+                self._closed = True
+        if not self._closed:
+            self._closed = True
+            self._db.close()
 
     # -- transactions -------------------------------------------------------------------
 
@@ -179,14 +189,15 @@ class Connection:
         self._db.backup(target, pages=4096, sleep=0)
 
     def check_file(self) -> None:
-        """Raise StoreGone if the path, or its log, leads to another file than the open one."""
+        """Raise StoreGone if the path, its log or the log's index is not the open file."""
         if inode(self.path) != self._file:
             raise StoreGone(self.path)
-        log = inode(self.path + "-wal")
-        if self._log is None:
-            self._log = log
-        elif log != self._log:
-            raise StoreGone(self.path)
+        for path, opened in self._beside.items():
+            found = inode(path)
+            if opened is None:
+                self._beside[path] = found
+            elif found != opened:
+                raise StoreGone(self.path)
 
     def translate(self, error: sqlite3.Error) -> SpoolError:
         """The error of ours that says the same, by SQLite's fixed texts (sqlite3_errstr)."""
@@ -215,6 +226,15 @@ class Connection:
 
     def _refused(self) -> StoreUnusable:
         return StoreUnusable(f"{self.path} is read-only", kind="read_only", path=self.path)
+
+
+def _never_close(db: sqlite3.Connection) -> None:
+    """Let the connection end with the process only, as if that had been killed."""
+    try:
+        import ctypes
+    except ImportError:
+        return
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
 
 
 def is_locked(error: sqlite3.Error) -> bool:
