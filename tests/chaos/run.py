@@ -23,7 +23,7 @@ from spoolctl.errors import (
     StoreFull,
 )
 from tests.chaos import gather, ledger
-from tests.chaos.fleet import Fleet
+from tests.chaos.fleet import TIMES, Fleet
 from tests.chaos.history import Act, Entry, History, Job
 
 JOB = str(Path(__file__).with_name("job.py"))
@@ -99,7 +99,9 @@ class Run:
         self.archive: dict[int, tuple[int, Job]] = {}
         self.ceilings: dict[str, int] = {}
         self.faults: list[str] = []
-        self.grace_s = 5.0
+        # Tens of milliseconds where a processor is free; a guardian that has to share it with
+        # a hundred others takes seconds for its look at all processes.
+        self.grace_s = 15.0
 
     # -- what the operator does ---------------------------------------------------------
 
@@ -226,7 +228,10 @@ class Run:
         """Everything about the run, for the checker. Nothing may run any more."""
         left = gather.left_over(self.db, self.ledger)
         if not left and not self.faults and not self.unsettled():
-            # What survivors of a success held until now is for the next worker to sweep.
+            # What survivors of a success held until now is for the next worker to sweep, and
+            # what the dead left, once they have been silent for long enough.
+            last = max((member.dead or 0.0 for member in self.fleet.all), default=0.0)
+            time.sleep(max(0.0, last + TIMES["reap_after_s"] + 0.1 - ledger.boot_time()))
             self.drain(timeout_s=10)
         pruned = self._pruned()
         return History(

@@ -35,8 +35,8 @@ class Scenario(NamedTuple):
 
 
 def worker_dies(run: Run) -> None:
-    run.grace_s = 1.5
-    worker = begin(run, life=4, later=0)
+    run.grace_s = 4
+    worker = begin(run, life=8, later=0)
     run.fleet.kill(worker)
     wait_dead(run, worker)
     wait_quiet(run)
@@ -44,8 +44,8 @@ def worker_dies(run: Run) -> None:
 
 
 def worker_dies_while_it_starts_a_job(run: Run) -> None:
-    run.grace_s = 1.5
-    add(run, life=4, later=0)
+    run.grace_s = 4
+    add(run, life=8, later=0)
     worker = run.fleet.start(without=[*run.fleet.without, "dies after the spawn"])
     wait_dead(run, worker)
     wait_quiet(run)
