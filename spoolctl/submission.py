@@ -85,10 +85,13 @@ def new_job(
 
 
 def absolute(path: str) -> str:
-    """A folder as a job keeps it: absolute, without `.` and `..`, symbolic links kept."""
+    """A folder as a job keeps it: absolute, without `.` and `..`, symbolic links kept.
+
+    The limit on its length is one on what was given: what a relative one grows to is no fault.
+    """
     if os.path.isabs(checks.path(path)):
         return os.path.normpath(path)
-    return checks.path(os.path.normpath(os.path.join(current_folder(), path)))
+    return os.path.normpath(os.path.join(current_folder(), path))
 
 
 def current_folder() -> str:

@@ -72,6 +72,18 @@ def test_no_timeout_no_retry_and_unlimited_crashes(call: Call, db: str) -> None:
     assert (job["timeout_seconds"], job["max_retries"], job["max_crashes"]) == (None, 0, None)
 
 
+@pytest.mark.parametrize(("length", "status"), [(4096, 0), (4097, 1)])
+def test_the_limit_of_a_folder_is_one_on_what_was_given(
+    call: Call, db: str, length: int, status: int
+) -> None:
+    done = call("add", "--json", "--db", db, "--cwd", "d" * length, "--", "true")
+    assert done.status == status
+    if status == 0:
+        assert done.data["cwd"] == os.path.join(os.getcwd(), "d" * length)
+        job = call("show", "--json", "--db", db, "1").data["job"]
+        assert job["cwd"] == done.data["cwd"]
+
+
 def test_a_link_in_the_folder_is_kept(call: Call, db: str) -> None:
     os.mkdir("real")
     os.symlink("real", "link")
