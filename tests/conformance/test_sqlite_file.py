@@ -66,6 +66,21 @@ def test_everything_new_is_private_whatever_the_umask(tmp_path: Path, umask: int
     assert mode_of(path) == 0o600
 
 
+def test_nothing_is_open_to_others_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(_path: str, _mode: int) -> None:
+        raise AssertionError("made first, and closed to others afterwards")
+
+    monkeypatch.setattr(os, "chmod", late)
+    old = os.umask(0)
+    try:
+        opened(tmp_path / "new" / "queue.db").close()
+    finally:
+        os.umask(old)
+    assert mode_of(tmp_path / "new" / "queue.db") == 0o600
+
+
 def test_the_header_says_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "queue.db"
     store = opened(path)
