@@ -130,7 +130,7 @@ class _Scan:
         return len(word) > 1 and word[0] == "-" and not _is_negative(word)
 
     def _word(self, word: str) -> None:
-        if self.takes_command and self._closed:
+        if self.takes_command and (self._closed or word == "-"):
             self._stray = self._stray or word
         self.rest.append(word)
 

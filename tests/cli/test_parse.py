@@ -68,6 +68,7 @@ def test_a_command_without_dashes_may_have_flags_around_it() -> None:
         ["echo", "--timeout", "5", "again"],
         ["git", "checkout", "--", "file"],
         ["grep", "-c"],
+        ["cat", "-"],
     ],
 )
 def test_a_command_that_could_be_misread_is_refused(words: list[str]) -> None:
