@@ -38,6 +38,16 @@ def test_an_attempts_life_in_the_roster(roster: Roster, tmp_path: Path) -> None:
     assert read_roster(roster.path) == [Entry(1, TOKEN[::-1], lock, None, None)]
 
 
+def test_an_end_that_is_recorded_late_does_not_take_out_who_came_next(roster: Roster) -> None:
+    lock = os.path.join(os.path.dirname(roster.path), "w.0.0")
+    roster.announce(0, TOKEN, lock)
+    roster.announce(0, TOKEN[::-1], lock)
+    roster.clear(0, TOKEN)
+    assert [entry.token for entry in read_roster(roster.path)] == [TOKEN[::-1]]
+    roster.clear(0, TOKEN[::-1])
+    assert read_roster(roster.path) == []
+
+
 def test_it_can_be_read_through_a_descriptor(roster: Roster, tmp_path: Path) -> None:
     lock = str(tmp_path / "w.0.0")
     roster.announce(0, TOKEN, lock)
