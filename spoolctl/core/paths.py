@@ -8,6 +8,7 @@ queue.db.d/                     its support folder (0700)
   workers/<token>.<slot>.<n>    attempt locks, inherited by the commands of one slot
   waiters/<token>.bell          doorbells of `wait`, `events --wait` and the like
   attempts/<token>.stdout       a running attempt's streams, or large ones that stay
+  attempts/<token>.stdin        its input, for the moment in which it is written
 """
 
 from __future__ import annotations

@@ -6,15 +6,14 @@ import contextlib
 import errno
 import os
 import signal
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import Enum
 
-from spoolctl.core.paths import support_dir, workers_dir
+from spoolctl.core.paths import stream_path, workers_dir
 from spoolctl.core.records import Claimed, Outcome
 from spoolctl.core.states import AttemptState, Reason
-from spoolctl.engine.capture import Streams, make_private_dirs
+from spoolctl.engine.capture import Streams, make_private_dirs, open_stream
 from spoolctl.engine.children import Exit
 from spoolctl.process import locks
 from spoolctl.process.identity import start_of
@@ -74,9 +73,7 @@ class Slot:
                 make_private_dirs(os.path.dirname(self._base))
                 continue
             if self._fd is None:
-                self._left.append(self.lock_path)
-                self._turn += 1
-                self._tidy()
+                self.leave()
         return self._fd
 
     def _tidy(self) -> None:
@@ -104,6 +101,14 @@ class Slot:
             except OSError:
                 return False  # cannot tell: look closer
         return self._fd is not None
+
+    def leave(self) -> None:
+        """Survivors may hold the lock: the next command gets another, or it would be taken
+        for one of them."""
+        if self._fd is None:
+            self._left.append(self.lock_path)
+            self._turn += 1
+            self._tidy()
 
     def close(self) -> None:
         """Give the slot up; a lock file that nobody holds is removed."""
@@ -162,6 +167,10 @@ class Running:
             return False
         self.target = self.target._replace(start=start_of(self.pid))
         return True
+
+    def unlock(self) -> None:
+        """Nobody holds the attempt's lock any more, nor can; the slot uses it again."""
+        self.target = self.target._replace(lock_path=None)
 
     def has_ended(self, ended: Exit, mono: float) -> None:
         """The leader has exited, at this time on the monotonic clock."""
@@ -240,12 +249,17 @@ def _open_stdin(claimed: Claimed, db_path: str) -> int:
     if not claimed.stdin:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     # An unlinked file and not a pipe: there is nobody to feed a pipe if the worker dies.
-    fd, path = tempfile.mkstemp(prefix="stdin.", dir=support_dir(db_path))
-    os.unlink(path)
-    left = memoryview(claimed.stdin)
-    while left:
-        left = left[os.write(fd, left) :]
-    os.lseek(fd, 0, os.SEEK_SET)
+    path = stream_path(db_path, claimed.token, "stdin")
+    fd = open_stream(path, append=False)
+    try:
+        os.unlink(path)
+        left = memoryview(claimed.stdin)
+        while left:
+            left = left[os.write(fd, left) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(fd)
+        raise
     return fd
 
 

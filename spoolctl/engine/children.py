@@ -11,6 +11,7 @@ import contextlib
 import os
 
 from spoolctl.core.tuples import NamedTuple
+from spoolctl.process.table import children_of_self
 
 
 class Exit(NamedTuple):
@@ -37,6 +38,12 @@ class Children:
         if pid in self._kept:
             self._kept.discard(pid)
             _collect(pid)
+
+    def collect_strangers(self) -> None:
+        """Collect orphans that a watched child, kept for long, hides from `poll`."""
+        if self._kept:
+            for pid in (children_of_self() or set()) - self._known:
+                _collect(pid)
 
     @property
     def known(self) -> frozenset[int]:

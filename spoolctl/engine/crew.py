@@ -105,6 +105,13 @@ class Crew:
         """Whether nothing is left but processes that cannot be ended."""
         return all(one.ending and one.ending.stuck for one in self.running)
 
+    def explain_again(self) -> None:
+        """Repeat what was told of attempts that cannot be ended: a note in the store is out of
+        date with the next heartbeat."""
+        for one in self.running:
+            if one.ending and one.ending.stuck and one.told:
+                self._stuck(one.attempt_id, one.told)
+
     # -- starting -----------------------------------------------------------------------
 
     def start(self, claimed: Iterable[Claimed]) -> None:
@@ -145,7 +152,8 @@ class Crew:
                 mono=mono,
             )
         except BaseException:
-            self._station.roster.clear(slot.index)
+            with suppress(OSError):
+                self._station.roster.clear(slot.index)
             self._free.append(slot)
             raise
         self._children.watch(running.pid)
@@ -309,7 +317,8 @@ class Crew:
             return
         survivors = 0 if running.ending else self._survivors(running)
         if survivors != 0:
-            running.identify(self._station.roster)
+            with suppress(OSError):
+                running.identify(self._station.roster)
         mono = self._mono()
         if survivors != 0 and mono < running.started_mono + running.duration_s + STRAGGLERS_S:
             # The rest of a pipeline ends a moment after its shell: no survivors yet.
@@ -328,6 +337,8 @@ class Crew:
             self._deadlines.sooner("unreported", mono + pause)
             return
         self._patience.over("output")
+        if survivors != 0:
+            running.slot.leave()
         self._let_go(running)
         self.reports.append(Report(outcome, running.claimed, running))
 
@@ -364,8 +375,10 @@ class Crew:
 
         Cheap where there are none.
         """
-        if running.slot.is_free() and tree.other_children(self._children.known) is False:
-            return 0
+        if running.slot.is_free():
+            running.unlock()
+            if tree.other_children(self._children.known) is False:
+                return 0
         try:
             look = tree.Snapshot.take()
             found = look.search(running.target)

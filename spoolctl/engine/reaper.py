@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 
 RETRY_S = 0.05
+UNREADABLE_S = 1.0
 
 _LEFT_ALONE = {
     Verdict.UNCLEAR: "left alone, it is unclear whether its worker lives",
-    Verdict.DEAD: "left alone, its worker died but its processes live on",
+    Verdict.DEAD: "left alone, its worker died but it cannot be taken back yet",
 }
 
 
@@ -105,9 +106,12 @@ class Reaper:
                     judged[worker.id] = self.judge(worker.identity, self.lock_path(worker))
                 verdict = judged[worker.id]
             if verdict.verdict is Verdict.DEAD:
-                self._active[suspect.attempt_id] = self._begin(suspect, now)
-            else:
-                self._explain(suspect, verdict, now)
+                try:
+                    self._active[suspect.attempt_id] = self._begin(suspect, now)
+                    continue
+                except OSError as error:
+                    verdict = _unreadable("what its worker ran", error)
+            self._explain(suspect, verdict, now)
 
     def _forget(self, nominated: set[int]) -> None:
         """Others may have taken back what we were at; drop what is nominated no more."""
@@ -176,7 +180,12 @@ class Reaper:
             if not self._is_gone(recovery, snapshot, now):
                 continue
             recovery.due_mono = now.mono + RETRY_S  # should the store be busy
-            result = self._take_back(recovery.suspect, now)
+            try:
+                result = self._take_back(recovery.suspect, now)
+            except OSError as error:
+                recovery.due_mono = now.mono + UNREADABLE_S
+                self._explain(recovery.suspect, _unreadable("its output", error), now)
+                continue
             del self._active[attempt_id]
             self._told.pop(attempt_id, None)
             if result is not None:
@@ -218,3 +227,7 @@ class Reaper:
         if result is not None:
             capture.remove_stored(self._store.path, suspect.token, out, err)
         return result
+
+
+def _unreadable(what: str, error: OSError) -> Judgement:
+    return Judgement(Verdict.DEAD, f"{what} cannot be read ({error.strerror}: {error.filename})")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # What a worker or a waiter puts there; anything else is not ours to remove.
 _WORKER_FILE = re.compile(r"([0-9a-f]{32})\.(?:lock|guard|bell|\d+\.\d+)")
-_STREAM_FILE = re.compile(r"([0-9a-f]{32})\.(?:stdout|stderr)")
+_STREAM_FILE = re.compile(r"([0-9a-f]{32})\.(?:stdout|stderr|stdin)")
 
 
 def sweep(

@@ -69,6 +69,7 @@ class Worker:
         self._look = True  # there may be something to claim
         self._looked = False  # a claim has come back with nothing
         self._stops_seen = 0
+        self._hurried = False  # a stop that does not wait for what runs
         self._id = 0
         self._failure: Exception | None = None
         self._drained = False
@@ -242,7 +243,7 @@ class Worker:
             if self._options.shutdown_timeout_s is not None:
                 self._deadlines.set("shutdown", now + self._options.shutdown_timeout_s)
         if stops > 1:
-            self._crew.shut_down()
+            self._on_shutdown(self._clock.now())
 
     def _take_snapshot(self) -> tree.Snapshot:
         """One look at all processes, shared by everything in this turn."""
@@ -261,11 +262,13 @@ class Worker:
 
     def _on_heartbeat(self, now: Instant) -> None:
         self._deadlines.set("heartbeat", now.mono + self._beat_s)
+        self._crew.children.collect_strangers()
         beat = self._try("heartbeat", lambda: self._store.heartbeat(self._id, now=now))
         if beat is False:
             self._give_up(StoreGone(self._store.path))
             return
         self._try("check", self._store.check_file)
+        self._crew.explain_again()
         self._check_lost()
         # Not where the queue itself is gone: its folder must not come back.
         if self._failure is None and self._station.missing_bells():
@@ -312,6 +315,7 @@ class Worker:
         self._crew.report_late()
 
     def _on_shutdown(self, _now: Instant) -> None:
+        self._hurried = True
         self._crew.shut_down()
 
     def _on_guardian(self, _now: Instant) -> None:
@@ -365,22 +369,27 @@ class Worker:
         try:
             result = call()
         except StoreBusy as busy:
-            mono = self._clock.now().mono
-            again = what if what in ("heartbeat", "scan", "lost") else "again"
-            self._deadlines.sooner(again, mono + self._patience.pause(what, busy, mono))
+            self._put_off(what, busy)
             return None
         except StoreUnusable as error:
             if error.kind == "read_only":  # remounted after trouble: may come back
-                mono = self._clock.now().mono
-                self._deadlines.sooner("again", mono + self._patience.pause(what, error, mono))
+                self._put_off(what, error)
             else:
                 self._give_up(error)
             return None
         except StoreGone as error:
             self._give_up(error)
             return None
+        except OSError as error:  # the disk, too few descriptors or too little memory
+            self._put_off(what, error)
+            return None
         self._patience.over(what)
         return result
+
+    def _put_off(self, what: str, error: Exception) -> None:
+        mono = self._clock.now().mono
+        again = what if what in ("heartbeat", "scan", "lost") else "again"
+        self._deadlines.sooner(again, mono + self._patience.pause(what, error, mono))
 
     def _give_up(self, error: Exception) -> None:
         """The queue cannot be used any more: end everything, record nothing.
@@ -440,7 +449,8 @@ class Worker:
         if running is not None:
             running.streams.remove(outcome.stdout, outcome.stderr)
             running.streams.close()
-            self._station.roster.clear(running.place)
+            with suppress(OSError):
+                self._station.roster.clear(running.place, claimed.token)
         self._last = (claimed, outcome, recorded)
         released = outcome.reason is Reason.WORKER_SHUTDOWN
         if not released:
@@ -464,7 +474,7 @@ class Worker:
     def _is_over(self) -> bool:
         if self._crew.running:
             # Trees that cannot be ended must not keep a worker that has to go.
-            return (self._failure is not None or self._stops_seen > 1) and self._crew.all_stuck()
+            return (self._failure is not None or self._hurried) and self._crew.all_stuck()
         if self._failure is not None:
             return True
         if self._crew.reports:

@@ -80,9 +80,12 @@ class Roster:
         """Say which process the announced attempt's command is."""
         self._write(self._entries[slot]._replace(pid=pid, start=start))
 
-    def clear(self, slot: int) -> None:
-        """Say that the attempt's end was recorded. Nothing to do for an empty slot."""
-        if self._entries.pop(slot, None) is not None:
+    def clear(self, slot: int, token: str | None = None) -> None:
+        """Say that the attempt's end was recorded. Nothing to do for an empty slot, or for one
+        in which another attempt than `token` was announced meanwhile."""
+        entry = self._entries.get(slot)
+        if entry is not None and token in (None, entry.token):
+            del self._entries[slot]
             os.pwrite(self.fd, bytes(RECORD_BYTES), (slot + 1) * RECORD_BYTES)
 
     def close(self, unlink: bool) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import eventually
+from tests.helpers import clean_env, eventually
 from tests.worker.conftest import Bench, alive
 
 
@@ -184,3 +187,88 @@ def test_a_flood_of_output_keeps_head_and_tail_and_says_so(bench: Bench) -> None
     text = bench.run("output", "--stream", "stdout", "--tail", "1", str(job)).stdout
     assert text.endswith("TAIL\n")
     assert os.stat(attempt["stdout_path"]).st_blocks * 512 < 2_000_000
+
+
+@pytest.fixture
+def stuck(bench: Bench) -> Iterator[subprocess.Popen[str]]:
+    """A worker with two places and a failed attempt that cannot be ended: job 1."""
+    bench.add("--max-retries", "0", "-c", "echo up > up; until test -e go; do :; done; exit 3")
+    worker = bench.work("-j", "2", "--shutdown-timeout", "0.5")
+    bench.wait_file("up")
+    lock = next(Path(f"{bench.db}.d", "workers").glob("*.?.0"))
+    with open(lock, "rb") as file:
+        (bench.folder / "go").touch()
+        fcntl.flock(file, fcntl.LOCK_EX)  # as soon as the command lets it go
+        eventually(lambda: bench.job(1)["recovery"], what="the reason why it is stuck")
+        yield worker
+
+
+def test_a_stuck_attempt_does_not_keep_zombies_of_others(
+    bench: Bench, stuck: subprocess.Popen[str]
+) -> None:
+    for _ in range(5):
+        bench.wait_state(bench.add("-c", "(setsid sleep 0.1 &); exit 0"), "done")
+    # Its own leader, and nobody else.
+    eventually(lambda: len(zombies_of(stuck.pid)) == 1, what="orphans collected")
+    assert bench.job(1)["state"] == "running"
+
+
+def test_a_stuck_attempt_does_not_outlast_the_shutdown_timeout(
+    bench: Bench, stuck: subprocess.Popen[str]
+) -> None:
+    stuck.terminate()
+    assert stuck.wait(timeout=20) == 0
+    assert bench.job(1)["state"] == "running"
+
+
+def zombies_of(pid: int) -> list[int]:
+    """Ended children that were not collected."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if not alive(int(child))]
+
+
+def test_what_cannot_be_read_holds_up_no_other_job(bench: Bench) -> None:
+    jobs = [bench.add("-c", f"echo $$ > pid{n}; sleep 300") for n in (1, 2)]
+    worker = bench.work("-j", "2")
+    pids = [int(bench.wait_file(f"pid{n}")) for n in (1, 2)]
+    streams = Path(f"{bench.db}.d", "attempts")
+    token = bench.json("show", str(jobs[0]))["attempts"][0]["stdout_path"]
+    worker.kill()
+    worker.wait()
+    eventually(lambda: not any(map(alive, pids)), what="the guardian's work")
+    victim = streams / os.path.basename(token)
+    victim.unlink()
+    victim.mkdir()
+    other = bench.work()
+    eventually(lambda: "reaped" in bench.trail(jobs[1]), what="the other one taken back")
+    assert "cannot be read" in bench.job(jobs[0])["recovery"]["reason"]
+    victim.rmdir()
+    eventually(lambda: "reaped" in bench.trail(jobs[0]), what="both taken back")
+    other.kill()
+
+
+def test_a_success_that_came_too_late_leaves_the_next_command_alone(bench: Bench) -> None:
+    """Its survivors are ended, but not the command that has the place and its lock by now."""
+    hider = (
+        "import os, time; os.setsid(); os.closerange(0, 300); open('hidden', 'w'); time.sleep(60)"
+    )
+    late = bench.add(
+        "-c", f'{sys.executable} -c "{hider}" & until test -e hidden -a -e go; do sleep 0.01; done'
+    )
+    following = bench.add("--max-retries", "0", "-c", "sleep 1")
+    worker = bench.work()
+    eventually((bench.folder / "hidden").exists)
+    with closing(sqlite3.connect(bench.db, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        (bench.folder / "go").touch()
+        time.sleep(0.7)  # the worker has noticed the end by now, and cannot record it
+        cancel = subprocess.Popen(
+            [sys.executable, "-m", "spoolctl", "cancel", "--running", "--yes", str(late)],
+            env=clean_env({"SPOOLCTL_DB": str(bench.db)}),
+        )
+        time.sleep(0.7)
+        other.execute("ROLLBACK")
+    assert cancel.wait(timeout=30) == 0
+    bench.wait_state(following, "done")
+    assert bench.job(late)["state"] == "canceled"
+    worker.terminate()
