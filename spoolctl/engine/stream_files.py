@@ -27,8 +27,9 @@ def remove_streams(db_path: str, tokens: Iterable[str], *, dry_run: bool = False
         for stream in STREAMS:
             path = stream_path(db_path, token, stream)
             try:
-                # Blocks and not the length: a file may have a hole in its middle.
-                size = os.lstat(path).st_blocks * 512
+                # Its length; less where the middle was dropped (a hole).
+                found = os.lstat(path)
+                size = min(found.st_size, found.st_blocks * 512)
                 if not dry_run:
                     os.unlink(path)
             except OSError:
