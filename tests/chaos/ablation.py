@@ -124,6 +124,12 @@ for _net in ("session", "descendants", "environment"):
     _mechanism(f"net of {_net}")(_without_net(_net))
 
 
+@_mechanism("collection of orphans")
+def _no_collection() -> None:
+    """Nobody looks at the orphans that a subreaper inherits."""
+    _patch(search.Snapshot, "adopted", lambda *_: [])
+
+
 @_mechanism("attempt lock")
 def _no_attempt_lock() -> None:
     """Commands do not inherit their attempt's lock."""

@@ -71,7 +71,14 @@ def only_in_the_session(run: Run) -> None:
 
 
 def only_a_child(run: Run) -> None:
+    # Beside an older command of its worker it cannot be told whose orphan it would be.
+    add(run, life=3)
     add(run, life=30, timeout_s=1, child="hidden", child_life=4, later=0.5)
+    run.drain()
+
+
+def only_an_orphan(run: Run) -> None:
+    add(run, life=0.2, exit=3, child="hidden", child_life=3, later=0.5)
     run.drain()
 
 
@@ -199,6 +206,7 @@ SCENARIOS = {
     "attempt lock": Scenario(daemon_without_environment, "second copy"),
     "net of session": Scenario(only_in_the_session, "overlap"),
     "net of descendants": Scenario(only_a_child, "overlap"),
+    "collection of orphans": Scenario(only_an_orphan, "overlap"),
     "whole tree": Scenario(child_of_a_failure, "overlap"),
     "proof of death": Scenario(frozen_worker, "robbed"),
     "start time": Scenario(reused_pid, "misbehaved"),
