@@ -80,6 +80,7 @@ def schema() -> JsonSchema:
         workers=maybe(shapes.table(("alive", "dead", "unclear"), shapes.COUNT)),
         unserved=maybe(shapes.array(lane)),
         orphaned_attempts=maybe(shapes.COUNT),
+        optional=("file_system", "workers", "unserved", "orphaned_attempts"),
     )
 
 

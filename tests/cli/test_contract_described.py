@@ -30,6 +30,29 @@ VALUED = [(verb, flag) for verb, flag in FLAGS if flag.type != "boolean"]
 POSITIONALS = [(verb, each) for verb in VERBS for each in load(verb).positionals]
 
 
+MANDATORY = {
+    "add": "job_id state deduplicated next_run_at priority queue cwd env_keys",
+    "brief": "text approx_tokens budget_tokens",
+    "cancel": "job_id state was_running",
+    "config-show": "config_path config_exists config_valid values sources precedence ignored_keys",
+    "config-validate": "config_path exists valid format schema_version recognized_keys "
+    "unknown_keys",
+    "doctor": "ready summary config checks versions",
+    "events": "count events",
+    "feedback": "job_id state terminal succeeded exit_code failure_reason last_error attempts "
+    "attempts_total latest_attempt_no duration_seconds remediation streams",
+    "list": "count jobs",
+    "prune": "matched deleted_jobs deleted_attempts deleted_events freed_bytes dry_run actual",
+    "retry": "job_id state",
+    "robot-docs": "text approx_tokens sections",
+    "schema": "dialect envelope_schema verbs streams",
+    "show": "job attempts events",
+    "status": "counts scheduled queues recent_dead",
+    "wait": "all_succeeded jobs",
+}
+"""The members that a payload has in every version; later ones are optional in the schema."""
+
+
 def name_of(item: object) -> str:
     return item if isinstance(item, str) else getattr(item, "name", "")
 
@@ -364,6 +387,11 @@ def test_limits_are_published_as_they_are() -> None:
         entry = described()["limits"][name]
         assert (entry["minimum"], entry["maximum"]) == (limit.minimum, limit.maximum)
         assert entry["unbounded"] is False
+
+
+@pytest.mark.parametrize("verb", MANDATORY)
+def test_mandatory_members_are_the_agreed_ones(verb: str) -> None:
+    assert set(load(verb).schema()["required"]) == set(MANDATORY[verb].split())
 
 
 def test_one_verb_alone() -> None:
