@@ -227,6 +227,21 @@ def test_a_report_on_a_taken_attempt_is_discarded_but_its_output_kept(
     assert desk.store.stream(claimed.attempt_id, "stdout") == b"hi"
 
 
+@pytest.mark.parametrize("survivors", [1, None])
+def test_a_taken_attempt_is_gone_only_when_nothing_of_it_is_left(
+    desk: Desk, survivors: int | None
+) -> None:
+    """A success may leave processes running; a canceled or forced attempt may not."""
+    desk.add()
+    claimed = desk.claim_one()
+    desk.retry(1, force=True)
+    assert desk.report_one(success(claimed, survivors=survivors)).job_state is None
+    assert desk.store.lost(desk.me) == {claimed.attempt_id}
+    assert desk.claim() == ()
+    desk.report(success(claimed, survivors=0))
+    assert desk.claim_one().attempt_no == 2
+
+
 def test_a_report_is_recorded_once_however_often_it_is_made(desk: Desk) -> None:
     desk.add()
     claimed = desk.claim_one()
