@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -277,44 +278,41 @@ def test_batches_that_make_no_sense(call: Call, words: list[str], code: str) -> 
 # -- staying --------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def worker(db: str) -> Iterator[None]:
+    """A worker that serves the queue already."""
+    with Queue(db) as queue:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "spoolctl", "work", "--db", db],
+            env=clean_env(),
+            stderr=subprocess.DEVNULL,
+        )
+        eventually(lambda: not queue.unserved(["default"]))
+        yield
+    process.send_signal(signal.SIGTERM)
+    process.wait(20)
+
+
+@pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize(
     ("script", "status"),
     [("true", 0), ("exit 7", 7), ("kill -9 $$", 137), ("exec sleep 9", 6)],
 )
-def test_add_waits_and_exits_with_the_commands_code(
-    call: Call, db: str, script: str, status: int
-) -> None:
+def test_add_waits_and_exits_with_the_commands_code(db: str, script: str, status: int) -> None:
     words = ("--db", db, "--no-retry", "--timeout", "1", "-c", script)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "spoolctl", "add", "--json", "--wait", *words],
-        env=clean_env(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    eventually(lambda: os.path.exists(f"{db}.d"))
-    drain(db)
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, err) == (status, b"")
-    data = json.loads(out)["data"]
+    done = spoolctl("add", "--json", "--wait", *words)
+    assert (done.returncode, done.stderr) == (status, "")
+    data = json.loads(done.stdout)["data"]
     assert data["job_id"] == 1
     assert data["outcome"]["state"] == ("done" if status == 0 else "dead")
 
 
-def test_add_follows_both_streams(call: Call, db: str) -> None:
-    with Queue(db):
-        pass
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "spoolctl", "work", "--db", db],
-        env=clean_env(),
-        stderr=subprocess.DEVNULL,
-    )
-    done = spoolctl(
-        "add", "--db", db, "--no-retry", "--follow", "-c", "echo out; echo err >&2; exit 3"
-    )
+@pytest.mark.usefixtures("worker")
+def test_add_follows_both_streams(db: str) -> None:
+    script = "echo out; echo err >&2; exit 3"
+    done = spoolctl("add", "--db", db, "--no-retry", "--follow", "-c", script)
     assert (done.returncode, done.stdout) == (3, "out\n")
     assert done.stderr == "spoolctl: job 1\nerr\nspoolctl: job 1 dead: exit 3\n"
-    worker.send_signal(signal.SIGTERM)
-    worker.wait(20)
 
 
 def test_leaving_does_not_end_the_job(call: Call, db: str) -> None:
