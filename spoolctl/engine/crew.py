@@ -175,10 +175,13 @@ class Crew:
         """Start the guardian, or replace one that was killed; if need be a little later."""
         mono = self._mono()
         try:
-            self._station.ensure_guardian(self._children, mono, self._log)
+            self._station.ensure_guardian(self._children, mono)
         except OSError as error:
-            self._log(f"spoolctl: cannot start the guardian: {error.strerror}")
-        if not self._station.guarded:
+            text = f"cannot start the guardian: {error.strerror}"
+            self._patience.pause("guardian", NoResources(text), mono)
+        if self._station.guarded:
+            self._patience.over("guardian")
+        else:
             self._deadlines.set("guardian", mono + RESOURCES_PAUSE_S)
 
     def _report_idle(

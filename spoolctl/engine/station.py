@@ -6,8 +6,8 @@ in good order; what a killed worker leaves is swept by others.
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable
 from contextlib import suppress
 
 from spoolctl.core.paths import waiters_dir, workers_dir
@@ -79,16 +79,15 @@ class Station:
             self.bells[0].close()
             self.bells[0] = Bell.create(self._folder, self.token)
 
-    def ensure_guardian(self, children: Children, mono: float, log: Callable[[str], None]) -> None:
-        """Start the guardian, unless it runs. Raises OSError if there are no resources."""
+    def ensure_guardian(self, children: Children, mono: float) -> None:
+        """Start the guardian, unless it runs, or ended a moment ago. Raises OSError."""
         if self._guardian is not None or mono < self._guardian_at:
             return
         self._guardian_at = mono + _RESTART_PAUSE_S
         path = os.path.join(self._folder, f"{self.token}.guard")
         guard_fd = locks.take(path)
         if guard_fd is None:
-            log("spoolctl: the lock of the guardian is held by a stranger")
-            return
+            raise OSError(errno.EWOULDBLOCK, "its lock is held by a stranger", path)
         try:
             self._guardian = Guardian.start(
                 self._roster_path, guard_fd, roster_fd=self.roster.fd, grace_s=self._grace_s

@@ -189,6 +189,23 @@ def test_a_flood_of_output_keeps_head_and_tail_and_says_so(bench: Bench) -> None
     assert os.stat(attempt["stdout_path"]).st_blocks * 512 < 2_000_000
 
 
+def test_a_file_in_the_place_of_the_support_folder_is_waited_out(bench: Bench) -> None:
+    worker = bench.work()
+    support = Path(f"{bench.db}.d")
+    eventually(lambda: list(support.glob("workers/*.bell")), what="the worker")
+    shutil.rmtree(support)
+    support.touch()
+    job = bench.add("--max-retries", "0", "--", "true")
+    bench.wait_state(job, "running")
+    time.sleep(2.5)  # several tries to start the guardian
+    support.unlink()
+    bench.wait_state(job, "done")
+    worker.terminate()
+    _, log = worker.communicate(timeout=30)
+    assert worker.returncode == 0
+    assert log.count("cannot start the guardian: Not a directory") == 1
+
+
 @pytest.fixture
 def stuck(bench: Bench) -> Iterator[subprocess.Popen[str]]:
     """A worker with two places and a failed attempt that cannot be ended: job 1."""
