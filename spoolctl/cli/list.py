@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from spoolctl.cli import members, render
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Verb
 from spoolctl.core.states import State
@@ -112,19 +114,34 @@ def run(args: Args, app: App) -> int:
 def _text(app: App, jobs: list[Job]) -> str:
     if not jobs:
         return "No jobs"
-    lines = [_line(app, job) for job in jobs]
     if app.out.is_terminal():
-        columns = app.out.columns()
-        lines = [render.fit(line, columns) for line in lines]
+        columns, now = app.out.columns(), time.time()
+        lines = [render.fit(_short_line(job, now), columns) for job in jobs]
+    else:
+        lines = [_line(job) for job in jobs]
     return "\n".join(_colored(app, line, job) for line, job in zip(lines, jobs, strict=True))
 
 
-def _line(app: App, job: Job) -> str:
+def _line(job: Job) -> str:
     command = render.shorten(render.command(job.argv), COMMAND_CHARACTERS)
     return (
         f"#{job.id}  {job.state.value}  queue={job.queue}  priority={job.priority}  "
         f"next_run_at={render.local_time(job.next_run_at)}  attempts={job.attempts}  {command}"
     )
+
+
+def _short_line(job: Job, now: float) -> str:
+    """For a terminal: only what is out of the ordinary, so that there is room for the command."""
+    parts = [f"#{job.id}", job.state.value]
+    if job.queue != "default":
+        parts.append(f"queue={job.queue}")
+    if job.priority:
+        parts.append(f"priority={job.priority}")
+    if job.state is State.QUEUED and job.next_run_at > now:
+        parts.append(f"in {render.duration(job.next_run_at - now)}")
+    if job.attempts:
+        parts.append(f"attempts={job.attempts}")
+    return "  ".join([*parts, render.command(job.argv)])
 
 
 def _colored(app: App, line: str, job: Job) -> str:

@@ -109,6 +109,17 @@ def test_a_delayed_job_is_told_with_its_time(call: Call, db: str) -> None:
     assert call("add", "--db", db, "--after", "2h", "--", "true").err == ""
 
 
+def test_a_list_has_room_for_the_commands(call: Call, db: str) -> None:
+    call("add", "--db", db, "--", "echo", "hi")
+    call("add", "--db", db, *("--queue", "b", "--priority", "-1", "--after", "2h"), "--", "true")
+    call("add", "--db", db, "--", "echo", "\u65e5" * 200)
+    spoolctl("work", "--once", "--db", db)
+    wide, other, usual = Terminal("list", "--db", db, "--color", "never").end().splitlines()
+    assert wide == "#3  queued  echo '" + "\u65e5" * 29 + "..."
+    assert re.fullmatch(r"#2  queued  queue=b  priority=-1  in (1h 59m|2h 0m)  true", other)
+    assert usual == "#1  done  echo hi"
+
+
 def test_wait_shows_how_many_are_open_and_leaves_no_trace(call: Call, db: str) -> None:
     for _ in range(2):
         call("add", "--db", db, "true")
