@@ -8,6 +8,7 @@ and sleeps in the kernel until the next event.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -44,6 +45,7 @@ PROGRESS_S = 0.25
 STRAGGLERS_S = 0.05
 LOG_PAUSE_S = 0.05
 LONGEST_SLEEP_S = 3600.0
+LEAVE_S = 1.0
 
 
 class Worker:
@@ -177,12 +179,29 @@ class Worker:
             return
         registered = self._id and self._failure is None
         if registered:
-            with suppress(SpoolError):  # a dead worker's row is swept by others
-                self._store.unregister(self._id, now=self._clock.now())
+            self._unregister()
         self._station.close(self._crew.children)
         if registered:
             with suppress(SpoolError):
                 self._sweep(self._clock.now())
+
+    def _unregister(self) -> None:
+        """Take the row out; it would make others believe that somebody serves the lanes.
+
+        If that cannot be done in a moment, others sweep it as a dead worker's.
+        """
+        until = self._clock.now().mono + LEAVE_S
+        while True:
+            now = self._clock.now()
+            try:
+                self._store.unregister(self._id, now=now)
+            except StoreBusy as busy:
+                if now.mono < until:
+                    time.sleep(self._patience.pause("unregister", busy, now.mono))
+                    continue
+            except (SpoolError, OSError):
+                pass
+            return
 
     def _result(self) -> WorkResult:
         claimed, outcome, recorded = self._last or (None, None, None)

@@ -289,3 +289,17 @@ def test_a_success_that_came_too_late_leaves_the_next_command_alone(bench: Bench
     bench.wait_state(following, "done")
     assert bench.job(late)["state"] == "canceled"
     worker.terminate()
+
+
+def test_a_worker_that_ends_while_others_write_leaves_no_row(bench: Bench) -> None:
+    job = bench.add("--", "true")
+    worker = bench.work()
+    bench.wait_state(job, "done")
+    with closing(sqlite3.connect(bench.db, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        worker.terminate()
+        time.sleep(0.6)  # it would have ended
+        other.execute("ROLLBACK")
+        worker.wait(timeout=30)
+        registered = "SELECT count(*) FROM workers WHERE ended_at IS NULL"
+        assert other.execute(registered).fetchone() == (0,)
