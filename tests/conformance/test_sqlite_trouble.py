@@ -314,3 +314,18 @@ def test_damage_met_while_running_is_told_and_holds_no_lock(
     assert caught.value.kind == "damaged"
     other.execute("BEGIN IMMEDIATE")
     other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("column", ["argv", "asked"])
+def test_a_value_that_cannot_be_read_is_damage(desk: Desk, column: str) -> None:
+    desk.add()
+    edit(desk, f"UPDATE jobs SET {column} = '[1, oops'")
+    for use in (desk.claim, lambda: desk.get(1)):
+        with pytest.raises(StoreUnusable) as caught:
+            use()
+        assert caught.value.kind == "damaged"
+    edit(
+        desk,
+        f"UPDATE jobs SET {column} = '[]'" if column == "argv" else "UPDATE jobs SET asked = NULL",
+    )
+    assert [one.job_id for one in desk.claim()] == [1], "no lock was kept, and nothing written"

@@ -7,6 +7,7 @@ able to carry what is not valid UTF-8 (as lone surrogates, escaped).
 from __future__ import annotations
 
 import json
+import sqlite3
 
 from spoolctl.core.paths import stream_path
 from spoolctl.core.records import (
@@ -32,10 +33,17 @@ Row: TypeAlias = "tuple[Any, ...]"
 
 _plain = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
-parse = json.loads
 
 EVER = float("inf")
 """`key_for_s` of a key that protects for ever."""
+
+
+def parse(text: str) -> Any:
+    """The value of stored JSON text. Raises what SQLite itself raises for a damaged file."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise sqlite3.DatabaseError(f"malformed value ({error})") from None
 
 
 def to_json(value: object) -> str:
