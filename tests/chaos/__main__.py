@@ -34,7 +34,7 @@ def main() -> int:
         disk = None
         print(f"no full disk: {error}")
     run = Run(folder, disk=disk, without=args.without)
-    storm = Storm(run, random.Random(seed), workers=args.workers, backlog=args.jobs)
+    storm = Storm(run, seed, workers=args.workers, backlog=args.jobs)
     began = time.monotonic()
     try:
         storm.rage(lambda: _is_over(args, run, time.monotonic() - began))

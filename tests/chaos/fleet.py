@@ -25,7 +25,6 @@ TIMES: dict[str, Any] = {
     "poll_interval_s": 0.5,
 }
 
-
 GUARDIAN = b"guardian of"
 
 NO_START = ("No space left", "disk is full", "locked")
@@ -35,10 +34,9 @@ NO_START = ("No space left", "disk is full", "locked")
 class Member:
     """One worker process, and what has been done to it."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], *, clock: str) -> None:
+    def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
         self.name = name
         self.process = process
-        self.clock = clock
         self.doomed: float | None = None
         self.dead: float | None = None
         self.guarded = True
@@ -98,7 +96,7 @@ class Fleet:
                 stderr=log,
                 start_new_session=True,
             )
-        member = Member(name, process, clock=clock)
+        member = Member(name, process)
         self.alive.append(member)
         self.all.append(member)
         return member

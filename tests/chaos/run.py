@@ -181,7 +181,7 @@ class Run:
             # output of what a success left running.
             gone = all(attempt.gone_at is not None for attempt in detail.attempts)
             quiet = now - (last.seen or now) > gather.SURVIVORS_S
-            if gone and (quiet or not any(attempt.survivors for attempt in detail.attempts)):
+            if gone and (quiet or all(attempt.survivors == 0 for attempt in detail.attempts)):
                 self.archive[job.id] = last.id, gather.job_of(self.queue, detail)
 
     def _pruned(self) -> list[Job]:

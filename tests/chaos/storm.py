@@ -1,12 +1,13 @@
 """A seeded storm on one queue: workers die, freeze and leave, clients die, disks fill up.
 
-The seed decides what is done and in which order; when it happens to whom depends on the
-machine. What was done is in the run's acts and in the fleet's members, for the checker.
+The seed decides which blows fall in which order; to whom and when depends on the machine, too.
+What was done is in the run's acts and in the fleet's members, for the checker.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
 import signal
 import subprocess
@@ -38,15 +39,21 @@ NARROW: dict[str, Any] = {"lanes": ["narrow"], "slots": CEILING}
 
 
 class Storm:
-    """Raises a storm until `over` says so; then lets it calm down and settles the queue."""
+    """Raises a storm until `over` says so; then lets it calm down and settles the queue.
 
-    def __init__(self, run: Run, rng: random.Random, *, workers: int, backlog: int) -> None:
+    `workers` at a time; `backlog` jobs wait or run at least.
+    """
+
+    def __init__(self, run: Run, seed: int, *, workers: int, backlog: int) -> None:
         self.run = run
-        self.rng = rng
+        # The order of the blows must not depend on how often the rest asks for a number.
+        self._blows = random.Random(f"{seed} blows")
+        self.rng = rng = random.Random(seed)
         self.workers = workers
         self.backlog = backlog
         self.did: Counter[str] = Counter()
         self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._turn = itertools.count()
         self._clients: list[Client] = []
         self._holders: list[subprocess.Popen[bytes]] = []
         self._next = 0.0
@@ -121,13 +128,12 @@ class Storm:
     # -- blows --------------------------------------------------------------------------
 
     def _strike(self) -> None:
-        blow = self.rng.choices(list(BLOWS), [weight for weight, _ in BLOWS.values()])[0]
+        blow = self._blows.choices(list(BLOWS), [weight for weight, _ in BLOWS.values()])[0]
         self.did[blow] += 1
         BLOWS[blow][1](self)
 
     def _after(self, delay_s: float, call: Callable[[], None]) -> None:
-        entry = (time.monotonic() + delay_s, len(self._later) + self.rng.getrandbits(30), call)
-        heapq.heappush(self._later, entry)
+        heapq.heappush(self._later, (time.monotonic() + delay_s, next(self._turn), call))
 
     def _victim(self) -> Member | None:
         return self.rng.choice(self.run.fleet.alive) if self.run.fleet.alive else None

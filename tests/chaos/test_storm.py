@@ -26,7 +26,7 @@ def test_a_short_storm(tmp_path: Path) -> None:
     run = Run(folder / "run", disk=disk)
     # Another one every time; the seed is in the message of a failure.
     seed = random.SystemRandom().getrandbits(32)
-    storm = Storm(run, random.Random(seed), workers=5, backlog=20)
+    storm = Storm(run, seed, workers=5, backlog=20)
     began = time.monotonic()
     try:
         storm.rage(lambda: time.monotonic() - began > RAGE_S)
