@@ -222,6 +222,19 @@ def test_files_of_every_released_layout_open(tmp_path: Path, released: Path) -> 
     store.close()
 
 
+@pytest.mark.parametrize("released", RELEASED, ids=[path.stem for path in RELEASED])
+def test_steps_that_were_released_never_change(tmp_path: Path, released: Path) -> None:
+    """An old file, brought up to date, has the very layout of a new one."""
+    shutil.copy(released, tmp_path / "old.db")
+    schemas = []
+    for name in ("old.db", "new.db"):
+        store = opened(tmp_path / name)
+        found = store._c.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+        schemas.append(found)
+        store.close()
+    assert schemas[0] == schemas[1]
+
+
 def test_there_is_a_file_of_every_released_layout() -> None:
     assert [path.name for path in RELEASED] == [
         f"layout-{number}.db" for number in range(1, SCHEMA_VERSION + 1)
