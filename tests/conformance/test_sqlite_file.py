@@ -475,3 +475,14 @@ def test_what_others_commit_after_the_index_was_removed_is_kept(tmp_path: Path) 
     # Another process: within one, SQLite shares what it has open.
     listed = json.loads(spoolctl("list", "--db", str(path), "--json").stdout)["data"]["jobs"]
     assert [each["id"] for each in listed] == [3, 2, 1]
+
+
+def test_a_path_that_sqlite_cannot_take_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    room = 504 - len(os.fsencode(str(tmp_path)))
+    folder = tmp_path / "d" / ("d" * 100)
+    longest = folder / ("q" * (room - 104))
+    with pytest.raises(StoreUnusable) as caught:
+        open_store(f"{longest}q", create=True, wait_s=1)
+    assert caught.value.kind == "path"
+    assert list(tmp_path.iterdir()) == []
+    open_store(str(longest), create=True, wait_s=1).close()

@@ -25,6 +25,9 @@ from spoolctl.store.sqlite.schema.migrations import MIGRATIONS
 WAL_LIMIT_BYTES = 16 << 20
 """A log that grew during a burst is cut back to this size when it starts over."""
 
+LONGEST_PATH_BYTES = 504
+"""SQLite's own limit (MAX_PATHNAME in os_unix.c), with room for the suffix of its journal."""
+
 OPEN_WAIT_S = 5.0
 """How long opening waits at least: for another program that creates or migrates the file."""
 
@@ -35,6 +38,12 @@ def open_connection(path: str, *, create: bool, wait_s: float) -> Connection:
         path = os.path.realpath(path)
     except (OSError, ValueError) as error:  # a NUL in the name
         raise StoreUnusable(f"cannot use {path!r}: {why(error)}", kind="path", path=path) from error
+    if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
+        raise StoreUnusable(
+            f"cannot use {path!r}: SQLite takes paths of up to {LONGEST_PATH_BYTES} bytes",
+            kind="path",
+            path=path,
+        )
     seen = probe(path)
     if seen.kind in ("missing", "empty"):
         if not create:
