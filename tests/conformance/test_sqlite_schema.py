@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from spoolctl.core.records import JobFilter
 from spoolctl.errors import NotFound, StoreUnusable
 from spoolctl.store import open_store
 from spoolctl.store.sqlite import opening
+from spoolctl.store.sqlite.connection import Connection
 from spoolctl.store.sqlite.schema.migrations import MIGRATIONS, SCHEMA_VERSION
 from spoolctl.store.sqlite.store import SqliteStore
 from tests.conformance.killing import die_at_every_statement
@@ -150,6 +152,23 @@ def test_a_migration_killed_at_any_statement_leaves_old_or_new(tmp_path: Path) -
         tmp_path, start, lambda folder: migrate(folder / "queue.db"), check
     )
     assert points > len(NEXT[-1])
+
+
+def test_the_choice_of_sync_waits_for_a_lock_too(tmp_path: Path) -> None:
+    path = str(tmp_path / "queue.db")
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("CREATE TABLE x (y)")
+    other.execute("BEGIN EXCLUSIVE")  # as a creator holds it for a moment
+    db = sqlite3.connect(path, timeout=0, isolation_level=None)
+    connection = Connection(path, db, None)
+    connection.wait_s = 30.0
+    release = threading.Timer(0.2, other.execute, ("COMMIT",))
+    release.start()
+    connection.sync_fully()
+    release.join()
+    assert connection.ask("PRAGMA synchronous") == 2
+    connection.close()
+    other.close()
 
 
 CREATOR = """

@@ -147,7 +147,8 @@ class Connection:
     def _choose_sync(self, full: bool) -> None:
         # Cannot change inside a transaction, so it is chosen before one begins.
         if full is not self._full_sync:
-            self.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+            # The first statement of a connection reads the layout, and may meet a lock.
+            self.ask(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
             self._full_sync = full
 
     def _begin_reading(self) -> None:
