@@ -230,8 +230,7 @@ class Snapshot:
         if target.lock_path is None or not locks.is_held(target.lock_path):
             return []
         try:
-            lock = os.stat(target.lock_path, follow_symlinks=False)
-            return table.holders(self._younger(since), lock.st_dev, lock.st_ino)
+            return table.holders(self._younger(since), target.lock_path)
         except FileNotFoundError:
             return []
         except OSError:

@@ -129,19 +129,24 @@ def read_marks(proc: Proc) -> tuple[str, ...] | None:
     child between vfork(2) and execve(2) still shows its parent's.
 
     Raises:
-        Unsettled: it is in the middle of execve(2), or of its end: look again.
+        Unsettled: it is in the middle of execve(2), of its end or of a system call that
+            cannot be interrupted: look again.
         OSError: no descriptor or no memory to look with.
     """
     if sys.platform == "darwin":
         from spoolctl.process import darwin
 
         return darwin.read_marks(proc)
+    if proc.state == "D":
+        # It may hold the lock of its memory, for ever on a dead network file system, and
+        # whoever reads its environment would wait for that.
+        raise Unsettled(f"process {proc.pid} is in uninterruptible sleep")
     try:
         if proc.state == "Z":
             return _marks_of_threads(proc.pid)
         marks = _marks_in(f"/proc/{proc.pid}/environ")
         if marks is None:
-            if _has_no_memory(proc.pid):
+            if _has_no_program(proc.pid):
                 raise Unsettled(f"process {proc.pid} is between two programs")
             # Empty, or only just put there.
             marks = _marks_in(f"/proc/{proc.pid}/environ")
@@ -152,17 +157,19 @@ def read_marks(proc: Proc) -> tuple[str, ...] | None:
     return marks or ()
 
 
-def holders(procs: Iterable[Proc], dev: int, ino: int) -> list[Proc]:
-    """Those of `procs` that have the file (device, inode) open for reading and writing.
+def holders(procs: Iterable[Proc], path: str) -> list[Proc]:
+    """Those of `procs` that have the file at `path` open for reading and writing.
 
     Commands inherit an attempt's lock that way; who only probes it opens it read-only.
 
     Raises:
-        OSError: no descriptor or no memory to look with.
+        OSError: the file is missing, or there is no descriptor or no memory to look with.
     """
     if sys.platform == "darwin":
         return []
-    return [proc for proc in procs if not proc.kernel and _holds(proc.pid, dev, ino)]
+    lock = os.stat(path, follow_symlinks=False)
+    name = os.path.basename(path)
+    return [proc for proc in procs if not proc.kernel and _holds(proc.pid, name, lock)]
 
 
 def children_of_self() -> set[int] | None:
@@ -231,12 +238,12 @@ def _marks_in(path: str) -> tuple[str, ...] | None:
     return parse_marks(data, len(data))
 
 
-def _has_no_memory(pid: int) -> bool:
-    # execve installs the new memory first and says where its environment lies last (fields
-    # 48 to 51 are 0 until then); `env -i` leaves it empty at a known place.
+def _has_no_program(pid: int) -> bool:
+    # execve fills the new memory in an order (binfmt_elf.c): first the environment is empty,
+    # then it is there, and last comes where the program's code ends (field 27).
     with open(f"/proc/{pid}/stat", "rb") as file:
         part = file.read().rpartition(b")")[2].split()
-    return part[48] == b"0"
+    return part[24] == b"0"
 
 
 def parse_marks(data: bytes | bytearray, size: int) -> tuple[str, ...]:
@@ -263,21 +270,23 @@ def _marks_of_threads(pid: int) -> tuple[str, ...]:
     return ()
 
 
-def _holds(pid: int, dev: int, ino: int) -> bool:
+def _holds(pid: int, name: str, lock: os.stat_result) -> bool:
     try:
-        return any(_is_lock(pid, name, dev, ino) for name in os.listdir(f"/proc/{pid}/fd"))
+        return any(_is_lock(pid, fd, name, lock) for fd in os.listdir(f"/proc/{pid}/fd"))
     except OSError as error:
         if error.errno in _SCARCE:
             raise
         return False
 
 
-def _is_lock(pid: int, name: str, dev: int, ino: int) -> bool:
+def _is_lock(pid: int, fd: str, name: str, lock: os.stat_result) -> bool:
+    link = f"/proc/{pid}/fd/{fd}"
     try:
-        found = os.stat(f"/proc/{pid}/fd/{name}")
-        if (found.st_dev, found.st_ino) != (dev, ino):
+        # By its name first: to look at a stranger's file on a dead network file system
+        # would take for ever.
+        if os.path.basename(os.readlink(link)) != name or not os.path.samestat(os.stat(link), lock):
             return False
-        with open(f"/proc/{pid}/fdinfo/{name}", "rb") as file:
+        with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as file:
             flags = file.read().partition(b"flags:")[2].split(None, 1)[0]
     except (FileNotFoundError, ProcessLookupError, IndexError):
         return False

@@ -79,7 +79,7 @@ class Attempt:
         """The pids that one look finds."""
         return [proc.pid for proc in Snapshot.take().members(self.target, **kwargs)]  # type: ignore[arg-type]
 
-    def end(self, grace_s: float, within_s: float = 20.0, **kwargs: object) -> float:
+    def end(self, grace_s: float, within_s: float = 100.0, **kwargs: object) -> float:
         """End it and return the seconds that it took."""
         began = time.monotonic()
         left = end_all(

@@ -95,7 +95,7 @@ def marks_of(proc: Proc) -> tuple[str, ...] | None:
     """Its marks, when it has become what it was started as."""
     while True:
         try:
-            return read_marks(proc)
+            return read_marks(seen(proc.pid))
         except table.Unsettled:
             time.sleep(0.001)
 
@@ -111,17 +111,20 @@ def test_marks_of_real_processes(run: Any) -> None:
 
 def test_a_marked_process_is_at_no_moment_of_its_start_taken_for_unmarked() -> None:
     # posix_spawn returns while the child is still within execve, with new memory but no
-    # environment in it yet.
-    for _ in range(200):
-        pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], {MARK: "a"})
+    # environment in it yet; a large one takes a while.
+    env = {MARK: "a"} | {f"V{n}": "x" * 100_000 for n in range(18)}
+    unsettled = 0
+    for _ in range(1500):
+        pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], env)
         try:
-            try:
-                assert read_marks(seen(pid)) == ("a",)
-            except table.Unsettled:
-                assert marks_of(seen(pid)) == ("a",)
+            assert read_marks(seen(pid)) == ("a",)
+        except table.Unsettled:
+            unsettled += 1
+            assert marks_of(seen(pid)) == ("a",)
         finally:
             os.kill(pid, 9)
             os.waitpid(pid, 0)
+    assert unsettled > 0  # else this test has met none of those moments
 
 
 def test_one_without_memory_is_unsettled_an_empty_environment_is_not(
@@ -138,6 +141,14 @@ def test_one_without_memory_is_unsettled_an_empty_environment_is_not(
     zombie.wait()
 
 
+def test_the_memory_of_one_in_uninterruptible_sleep_is_not_touched(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "_marks_in", lambda path: pytest.fail("touched"))
+    with pytest.raises(table.Unsettled):
+        read_marks(run({MARK: "a"})._replace(state="D"))
+
+
 def test_one_that_has_gone_has_no_marks(run: Any) -> None:
     proc = run({MARK: "a"})
     assert read_marks(proc._replace(pid=2**22 + 1)) is None
@@ -151,12 +162,33 @@ def test_holders_are_those_that_can_write_not_those_that_probe(run: Any, tmp_pat
     owner = run({}, pass_fds=(fd,))
     prober = run({}, pass_fds=(probe,))
     other = run({})
-    lock = os.fstat(fd)
-    found = table.holders([owner, prober, other], lock.st_dev, lock.st_ino)
-    assert found == [owner]
-    assert table.holders([owner, prober, other], lock.st_dev, lock.st_ino + 1) == []
-    os.close(fd)
-    os.close(probe)
+    two = tmp_path / "two"  # the same name, another file
+    two.mkdir()
+    namesake = os.open(two / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    double = run({}, pass_fds=(namesake,))
+    everybody = [owner, prober, other, double]
+    assert table.holders(everybody, path) == [owner]
+    assert table.holders(everybody, str(two / "lock")) == [double]
+    with pytest.raises(FileNotFoundError):
+        table.holders(everybody, str(tmp_path / "none"))
+    for one in (fd, probe, namesake):
+        os.close(one)
+
+
+def test_files_of_strangers_are_not_touched(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "lock")
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT))
+    other = run({})
+    real = os.stat
+
+    def stat(place: Any, **kwargs: Any) -> os.stat_result:
+        assert not str(place).startswith(f"/proc/{other.pid}/fd"), "could hang for ever"
+        return real(place, **kwargs)
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert table.holders([other], path) == []
 
 
 HIDDEN = """
