@@ -95,10 +95,13 @@ class Model:
         return None
 
     def promote(self, lanes: tuple[str, ...] | None, now: Instant) -> None:
-        """What is due becomes ready; delays of another boot follow the wall clock."""
-        for job in self.jobs.values():
-            if job.due is None:
-                continue
+        """What is due becomes ready; delays of another boot follow the wall clock, once there
+        is anything to wait for in the lanes."""
+        waiting = [job for job in self.jobs.values() if job.due is not None]
+        if not any(lanes is None or job.queue in lanes for job in waiting):
+            return
+        for job in waiting:
+            assert job.due is not None
             boot_id, time = job.due
             if boot_id not in (None, now.boot_id):
                 boot_id, time = job.due = (None, job.run_at)
