@@ -92,6 +92,27 @@ def test_many_priorities(desk: Desk) -> None:
     assert desk.find(3, priority_min=5000) == []
 
 
+def test_important_jobs_that_wait_among_many_that_are_done(desk: Desk) -> None:
+    """However they wait: ready, for a time by either clock, or for an earlier attempt."""
+    desk.store.add([job(priority=9, queue="a") for _ in range(700)], now=desk.clock.now())
+    claimed = desk.claim(700)
+    desk.report(*[success(one) for one in claimed[:-1]])
+    desk.retry(claimed[-1].job_id, force=True)
+    ready = desk.add(priority=9, queue="b")
+    delayed = desk.add(priority=8, delay_s=60.0)
+    appointed = desk.add(priority=7, run_at=desk.clock.at + 60.0, queue="c")
+    desk.add(priority=6)
+    wanted = {"priority_min": 7, "states": (State.QUEUED,)}
+    assert desk.find(9, **wanted) == [appointed, delayed, ready, 700]
+    assert desk.find(2, **wanted) == [appointed, delayed]
+    assert desk.find(9, **wanted, queue="b") == [ready]
+    assert desk.find(9, **wanted, before_id=ready) == [700]
+    desk.store.add([job(priority=7, queue="d") for _ in range(600)], now=desk.clock.now())
+    newest = [desk.add(priority=7, queue="e"), 1304, 1303]
+    assert desk.find(3, **wanted) == newest
+    assert desk.find(-1, **wanted)[-4:] == [appointed, delayed, ready, 700]
+
+
 def test_more_ids_than_fit_into_a_statement(desk: Desk) -> None:
     desk.store.add([job() for _ in range(2500)], now=desk.clock.now())
     wanted = tuple(range(3000, 0, -2))

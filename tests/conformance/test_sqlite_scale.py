@@ -33,7 +33,7 @@ SMALL = {
     "workers_here",
     "contexts_unused",
 }
-SMALL_TABLES = {"lanes", "sqlite_sequence", "workers"}
+SMALL_TABLES = {"lanes", "sqlite_sequence", "workers", "clocks"}
 STATEMENTS = {
     name: text
     for name, text in vars(sql).items()
@@ -216,6 +216,12 @@ OPERATIONS: dict[str, Callable[[Desk], object]] = {
     "list by state": lambda desk: desk.find(20, states=(State.QUEUED,)),
     "list by queue": lambda desk: desk.find(20, queue="q1"),
     "list by priority": lambda desk: desk.find(20, priority_min=1005),
+    "list by priority and state": lambda desk: desk.find(
+        20, priority_min=1005, states=(State.QUEUED,)
+    ),
+    "list the important that wait": lambda desk: desk.find(
+        20, priority_min=5, states=(State.QUEUED,)
+    ),
     "list by tag": lambda desk: desk.find(20, tags=(("t", "1"),)),
     "list what is not there": lambda desk: desk.find(20, states=(State.DEAD,), queue="q2"),
     "suspects": lambda desk: desk.suspects(),
@@ -234,7 +240,7 @@ def small_and_large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
     for number in (100, 6_000):
         desk = Desk(opened(tmp_path_factory.mktemp("scale") / "queue.db"), Clock())
         desk.store.add(
-            [job(queue="q0", tags=(("t", str(n % 50)),)) for n in range(number)],
+            [job(queue="q0", tags=(("t", str(n % 50)),), priority=9) for n in range(number)],
             now=desk.clock.now(),
         )
         while claimed := desk.claim(500):
@@ -258,7 +264,8 @@ def test_the_work_does_not_grow_with_the_queue(
     small, large = small_and_large
     action = OPERATIONS[name]
     few, many = cost(small, lambda: action(small)), cost(large, lambda: action(large))
-    assert many <= 1.5 * few + 10, f"{few} -> {many} hundred steps"
+    # To read six thousand rows takes several hundred hundreds.
+    assert many <= max(1.5 * few + 10, 60), f"{few} -> {many} hundred steps"
 
 
 def test_counting_is_never_done_by_counting(desk: Desk) -> None:

@@ -13,7 +13,7 @@ from spoolctl.store.sqlite import rows, sql
 from spoolctl.store.sqlite.asking import Asking
 
 # So few jobs of a priority or above are all looked at; other filters would yield more.
-_FEW = 500
+_FEW = 200
 # So many different priorities are visited one by one, before plain reading is better.
 _PRIORITIES = 300
 
@@ -50,11 +50,16 @@ class Finding(Asking):
                 values = [value for test in tests for value in test.values]
                 found = self._c.execute(query, [*values, limit]).fetchall()
                 return [self._record_of(row) for row in found]
-            ids: set[int] = set()
+            wanted: list[int] = []
             for branch in branches:
-                query, values = branch_query(branch, job_filter, limit)
-                ids.update(row[0] for row in self._c.execute(query, values))
-            wanted = sorted(ids, reverse=True)[: None if limit < 0 else limit]
+                # A full list: only what is newer than its last entry can still count.
+                full = 0 <= limit <= len(wanted)
+                above = wanted[-1] if full and wanted else 0
+                query, values = branch_query(branch, job_filter, limit, above=above)
+                found_ids = {row[0] for row in self._c.execute(query, values)}
+                wanted = sorted(found_ids.union(wanted), reverse=True)
+                if limit >= 0:
+                    del wanted[limit:]
             known = self._records(wanted)
         return [known[job_id] for job_id in wanted]
 
@@ -66,6 +71,8 @@ class Finding(Asking):
             return [_by_tag(*_narrowest(wanted.tags))]
         if wanted.priority_min is not None:
             above = self._priorities_from(wanted.priority_min, narrow=_is_narrowed(wanted))
+            if above is None and wanted.states == (State.QUEUED,):
+                above = self._queued_from(wanted.priority_min)
             if above is not None:
                 return above
         if wanted.queue is None and not wanted.states:
@@ -73,11 +80,14 @@ class Finding(Asking):
         lanes = [wanted.queue]
         if wanted.queue is None:
             lanes = [row[0] for row in self._c.execute(sql.LANES)]
-        return [
-            _jobs("jobs_by_lane", "queue = ? AND state = ?", lane, state.value)
-            for lane in lanes
-            for state in wanted.states or State
-        ]
+        pairs = [(lane, state.value) for lane in lanes for state in wanted.states or State]
+        if wanted.priority_min is not None:
+            # The newest first: they fill the list, and the others need not be read far.
+            newest = {
+                pair: self._c.execute(sql.NEWEST_IN_LANE, pair).fetchone()[0] for pair in pairs
+            }
+            pairs.sort(key=lambda pair: newest[pair] or 0, reverse=True)
+        return [_jobs("jobs_by_lane", "queue = ? AND state = ?", *pair) for pair in pairs]
 
     def _priorities_from(self, lowest: int, *, narrow: bool) -> list[Branch] | None:
         """Branches by priority, where these are the better drivers (`narrow`: there are
@@ -91,6 +101,40 @@ class Finding(Asking):
             return [_jobs("jobs_by_priority", "priority >= ?", lowest)]
         return None
 
+    def _queued_from(self, lowest: int) -> list[Branch] | None:
+        """Branches by the marks of queued jobs, where few of them have such a priority.
+
+        What is important is done first: many jobs of a high priority, hardly one of them
+        queued, is what a queue at work looks like.
+        """
+        clocks = [row[0] for row in self._c.execute(sql.CLOCKS_IN_USE)]
+        branches = [
+            _jobs("ready_anywhere", "ready = 1 AND priority >= ?", lowest),
+            _jobs("held", "state = 'queued' AND ready = 0 AND due IS NULL"),
+        ]
+        branches += [
+            _jobs(
+                "due_anywhere_by_priority",
+                "due_clock = ? AND priority >= ? AND due IS NOT NULL",
+                clock,
+                lowest,
+            )
+            for clock in clocks
+        ]
+        left = _FEW
+        for branch in branches:
+            left -= self._size(branch, left + 1)
+            if left < 0:
+                return None
+        return branches
+
+    def _size(self, branch: Branch, most: int) -> int:
+        """How many rows a branch has, as far as `most`."""
+        rows_of_it = f"SELECT 1 FROM {branch.source} WHERE {branch.clause.text} LIMIT ?"
+        query = f"SELECT sum(1) FROM ({rows_of_it})"
+        found = self._c.execute(query, (*branch.clause.values, most)).fetchone()[0]
+        return int(found or 0)
+
     def _different_priorities(self, lowest: int) -> list[int]:
         found: list[int] = []
         below = 1 << 31  # priorities are less
@@ -103,9 +147,11 @@ class Finding(Asking):
         return found
 
 
-def branch_query(branch: Branch, job_filter: JobFilter, limit: int) -> tuple[str, list[object]]:
+def branch_query(
+    branch: Branch, job_filter: JobFilter, limit: int, *, above: int = 0
+) -> tuple[str, list[object]]:
     """The statement that reads one branch's ids, newest first, with all filters applied."""
-    tests = [branch.clause]
+    tests = [branch.clause, Clause(f"{branch.name} > ?", (above,))]
     if job_filter.before_id is not None:
         tests.append(Clause(f"{branch.name} < ?", (job_filter.before_id,)))
     tests += _tests(job_filter)

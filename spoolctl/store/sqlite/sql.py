@@ -45,6 +45,15 @@ INPUT = "SELECT data FROM inputs WHERE job = ?"
 
 # For lists by priority: is it a handful, and which priorities are there at all?
 FEW_FROM_PRIORITY = "SELECT sum(1) FROM (SELECT 1 FROM jobs WHERE priority >= ? LIMIT ?)"
+NEWEST_IN_LANE = "SELECT max(id) FROM jobs INDEXED BY jobs_by_lane WHERE queue = ? AND state = ?"
+# The clocks by which anybody waits: one step each, whatever the number of jobs.
+CLOCKS_IN_USE = (
+    "WITH RECURSIVE clocks (clock) AS"
+    " (SELECT (SELECT min(due_clock) FROM jobs WHERE due IS NOT NULL)"
+    " UNION ALL SELECT (SELECT min(due_clock) FROM jobs WHERE due IS NOT NULL"
+    " AND due_clock > clock) FROM clocks WHERE clock IS NOT NULL)"
+    " SELECT clock FROM clocks WHERE clock IS NOT NULL"
+)
 NEXT_PRIORITY = "SELECT max(priority) FROM jobs WHERE priority >= ? AND priority < ?"
 
 # -- contexts and boots -----------------------------------------------------------------
