@@ -151,7 +151,7 @@ def test_one_without_memory_is_unsettled_an_empty_environment_is_not(
     monkeypatch.setattr(table, "_marks_in", lambda path: None)
     with pytest.raises(table.Unsettled):
         read_marks(seen(zombie.pid)._replace(state="S"))
-    assert read_marks(empty) == ()
+    assert marks_of(empty) == ()
     zombie.wait()
 
 
