@@ -89,7 +89,8 @@ def _copy(source: str, target: str) -> None:
 
 
 def _report(storm: Storm, history: History) -> None:
-    print(f"workers: {len(history.workers)} started, {storm.run.fleet.kills} killed")
+    fleet = storm.run.fleet
+    print(f"workers: {len(fleet.all)} started, {fleet.kills} killed, {fleet.pairs} with guardian")
     print("blows: " + _listing(storm.did))
     print(f"acknowledged: {_listing(Counter(act.kind for act in history.acts if act.sure))}")
     print("jobs: " + _listing(Counter(job.state for job in history.jobs)))

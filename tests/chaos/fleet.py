@@ -57,7 +57,8 @@ class Member:
 
 
 class Fleet:
-    """All workers of a run. `alive` are those whose end has not been seen."""
+    """All workers of a run. `alive` are those whose end has not been seen; `kills` counts the
+    SIGKILLs that met a living worker, `pairs` those that took its guardian, too."""
 
     def __init__(self, db: Path, folder: Path, *, without: Sequence[str] = ()) -> None:
         self.db = db
@@ -67,6 +68,7 @@ class Fleet:
         self.all: list[Member] = []
         self.faults: list[str] = []
         self.kills = 0
+        self.pairs = 0
         (folder / "logs").mkdir(parents=True)
         self.set_clock("true", 0.0)
 
@@ -145,6 +147,7 @@ class Fleet:
             return
         member.killed = True
         self.kills += 1
+        self.pairs += guardian and watcher is not None
         if group:
             os.killpg(member.pid, signal.SIGKILL)
         else:
