@@ -80,7 +80,9 @@ def test_the_readmes_first_command_runs_a_job_from_a_bare_checkout(
 
 def test_the_readmes_second_command_is_the_one_that_ci_runs() -> None:
     assert blocks("README.md", "sh")[1].strip() == "scripts/test"
-    assert '"$python" scripts/test ||' in (ROOT / ".ci/run").read_text("utf-8")
+    script = (ROOT / ".ci/run").read_text("utf-8")
+    assert '"$1" scripts/test "${@:2}" && return 0\n' in script
+    assert '\ntests "$python" || failed' in script
 
 
 def test_the_python_page_runs_from_top_to_bottom(tmp_path: Path, env: dict[str, str]) -> None:
