@@ -96,9 +96,9 @@ def _runs(pid: int, start: str) -> bool:
     return fields[19] == start and fields[0] not in "ZX"
 
 
-def left_over(db: Path, ledger_dir: Path) -> tuple[str, ...]:
+def left_over(db: Path, ledger_dir: Path, wait_s: float = SURVIVORS_S) -> tuple[str, ...]:
     """Processes that go on for longer than what a success may leave running."""
-    until = time.monotonic() + SURVIVORS_S
+    until = time.monotonic() + wait_s
     while (found := living(db, ledger_dir)) and time.monotonic() < until:
         time.sleep(0.05)
     return tuple(f"process {pid} ({what})" for pid, what in found.items())

@@ -226,7 +226,8 @@ class Run:
 
     def history(self) -> History:
         """Everything about the run, for the checker. Nothing may run any more."""
-        left = gather.left_over(self.db, self.ledger)
+        wait_s = 0.0 if self.faults else gather.SURVIVORS_S
+        left = gather.left_over(self.db, self.ledger, wait_s)
         if not left and not self.faults and not self.unsettled():
             # What survivors of a success held until now is for the next worker to sweep, and
             # what the dead left, once they have been silent for long enough.

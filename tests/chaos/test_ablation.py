@@ -36,7 +36,7 @@ class Scenario(NamedTuple):
 
 def worker_dies(run: Run) -> None:
     run.grace_s = 4
-    worker = begin(run, life=8, later=0)
+    worker = begin(run, life=6, later=0)
     run.fleet.kill(worker)
     wait_dead(run, worker)
     wait_quiet(run)
@@ -45,7 +45,7 @@ def worker_dies(run: Run) -> None:
 
 def worker_dies_while_it_starts_a_job(run: Run) -> None:
     run.grace_s = 4
-    add(run, life=8, later=0)
+    add(run, life=6, later=0)
     worker = run.fleet.start(without=[*run.fleet.without, "dies after the spawn"])
     wait_dead(run, worker)
     wait_quiet(run)
@@ -112,7 +112,7 @@ def reused_pid(run: Run) -> None:
     kill_with_guardian(run, worker)
     stranger = become(worker.pid)
     try:
-        run.drain(timeout_s=5)
+        run.drain(timeout_s=4)
     finally:
         stranger.kill()
         stranger.wait()
@@ -136,7 +136,7 @@ def clock_ahead(run: Run) -> None:
     worker = run.fleet.start(clock="ahead")
     wait_for(run, "start")
     kill_with_guardian(run, worker)
-    run.drain(timeout_s=5)
+    run.drain(timeout_s=4)
 
 
 # -- gates of the store ---------------------------------------------------------------------
