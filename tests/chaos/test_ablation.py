@@ -119,8 +119,12 @@ def reused_pid(run: Run) -> None:
 
 
 def become(pid: int) -> subprocess.Popen[bytes]:
-    """A stranger under a pid that was another's."""
-    for _ in range(200):
+    """A stranger under a pid that was another's.
+
+    Programs of other tests may be given it first; most of them are short.
+    """
+    deadline = time.monotonic() + 30.0
+    while time.monotonic() < deadline:
         LAST_PID.write_text(str(pid - 1))
         stranger = subprocess.Popen(["sleep", "60"])
         if stranger.pid == pid:
