@@ -128,6 +128,12 @@ OPERATIONS: dict[str, Callable[[Hand], float]] = {
     "list, absent tag": _list(tags={"batch": "none"}),
     "list, tag and state": _list(tags={"batch": None}, states=["queued"]),
     "list, before an id": _list(before_id=500),
+    "list, since a time": _list(since=0.0),
+    "list, since a time that none has": _list(since=9e9, states=["done"]),
+    "list, command": _list(command="make target"),
+    "list, highest priority": _list(sort="priority"),
+    "list, latest ends": _list(sort="finished", states=["done"]),
+    "list, oldest first": _list(reverse=True),
     "events, the last": _timed(lambda hand: hand.queue.events(since_id=hand.late_event, limit=20)),
 }
 

@@ -17,9 +17,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from spoolctl.core.limits import MAX_INT
 from spoolctl.core.paths import STREAMS, support_dir, waiters_dir, workers_dir
 from spoolctl.core.records import (
+    SORTS,
     Added,
     Attempt,
     Counts,
@@ -252,10 +252,26 @@ class Queue:
         queue: str | None = None,
         tags: Mapping[str, str | None] | Sequence[tuple[str, str | None]] = (),
         priority_min: int | None = None,
+        since: float | None = None,
+        command: str | None = None,
         before_id: int | None = None,
+        after_id: int | None = None,
+        sort: str = "id",
+        reverse: bool = False,
         limit: int | None = 50,
     ) -> list[Job]:
-        """Matching jobs, newest first; `limit` None: all. A tag's value None matches any."""
+        """Matching jobs; all filters apply before the limit (None or 0: all).
+
+        A tag's value None matches any. `since`: epoch time of the submission, or later.
+        `command`: a part of the command line as `list` shows it, uncut and in the same case.
+        `sort`: `id` (the newest first), `started`, `finished` (the latest first), `priority`
+        (the highest first) or `next-run` (the soonest first); `reverse` turns it round. Jobs
+        without that time come last either way.
+
+        Raises: InvalidInput.
+        """
+        if sort not in SORTS:
+            raise InvalidInput(f"{sort!r} is none of {', '.join(SORTS)}")
         pairs = tags.items() if isinstance(tags, Mapping) else tags
         wanted = JobFilter(
             states=tuple(_state(each) for each in states),
@@ -263,8 +279,11 @@ class Queue:
             tags=tuple(pairs),
             priority_min=priority_min,
             before_id=before_id,
+            after_id=after_id,
+            since=since,
+            command=command,
         )
-        return self._store.find(wanted, limit=MAX_INT if limit is None else limit)
+        return self._store.find(wanted, limit=limit or -1, sort=sort, reverse=reverse)
 
     def first_job_id(self) -> int | None:
         """The lowest job id in the queue."""
@@ -282,8 +301,8 @@ class Queue:
     def events(
         self, *, since_id: int = 0, job_id: int | None = None, limit: int | None = 1000
     ) -> EventPage:
-        """Entries of the ledger with an id above `since_id`, ascending; `limit` None: all."""
-        return EventPage(*self._store.events(since_id=since_id, job_id=job_id, limit=limit))
+        """Entries of the ledger with an id above `since_id`, ascending; `limit` None or 0: all."""
+        return EventPage(*self._store.events(since_id=since_id, job_id=job_id, limit=limit or None))
 
     def changed(self) -> int:
         """A number that differs whenever somebody else has changed the queue since (cheap).

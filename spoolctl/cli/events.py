@@ -246,7 +246,7 @@ def _follow(args: Args, app: App) -> int:
         queue = app.queue_if_any()
         since_id = args.since_id
         if since_id is None:
-            since_id = queue.events(since_id=0, limit=0).last_id if queue else 0
+            since_id = queue.events(since_id=0, limit=1).last_id if queue else 0
         app.show_warnings()
         stream = _Stream(args, app, since_id)
         if queue is None:

@@ -75,6 +75,7 @@ IMPLIED_LIMITS = {
     "queue": "queue_name",
     "duration": "duration_seconds",
     "timestamp": "timestamp_epoch_seconds",
+    "moment": "timestamp_epoch_seconds",
     "note": "note_length",
     "key": "idempotency_key_length",
     "worker_id": "worker_id_length",

@@ -8,7 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from spoolctl.core.display import JOINERS, command, visible
 from spoolctl.version import CONTRACT_VERSION, __version__
+
+__all__ = ["command", "visible"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,8 +31,6 @@ STATE_COLORS = {
     "canceled": "33",
 }
 """State -> SGR parameter; the 16 basic colours follow the user's theme."""
-
-_JOINERS = "\u200c\u200d"
 
 
 class OutputClosed(Exception):
@@ -196,48 +197,11 @@ def now_iso() -> str:
 # -- for people -----------------------------------------------------------------------------
 
 
-def visible(text: str) -> str:
-    """The text with everything escaped that a terminal would obey instead of show.
-
-    Control characters (C0, DEL, C1), line and paragraph separators, format characters such
-    as bidirectional overrides, and lone surrogates; joiners inside emoji are kept.
-    """
-    if text.isprintable():
-        return text
-    from unicodedata import category
-
-    return "".join(
-        char
-        if char.isprintable()
-        or char in _JOINERS
-        or category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
-        else _escaped(char)
-        for char in text
-    )
-
-
-def _escaped(char: str) -> str:
-    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\x1b": "\\e"}.get(char)
-    if named:
-        return named
-    code = ord(char)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 def visible_lines(text: str) -> str:
     """Like `visible`, but line ends and tabs stay: for a job's output on a terminal."""
     return "\n".join(
         "\t".join(visible(part) for part in line.split("\t")) for line in text.split("\n")
     )
-
-
-def command(argv: Sequence[str]) -> str:
-    """The command as a person would type it, in one safe line."""
-    from shlex import join
-
-    return visible(join(argv))
 
 
 def shorten(text: str, length: int) -> str:
@@ -277,7 +241,7 @@ def width(text: str) -> int:
 def _char_width(char: str) -> int:
     from unicodedata import combining, east_asian_width
 
-    if combining(char) or char in _JOINERS or "\ufe00" <= char <= "\ufe0f":
+    if combining(char) or char in JOINERS or "\ufe00" <= char <= "\ufe0f":
         return 0
     return 2 if east_asian_width(char) in ("W", "F") else 1
 

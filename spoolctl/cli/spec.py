@@ -26,6 +26,7 @@ TYPES = (
     "path",
     "duration",
     "timestamp",
+    "moment",
     "queue",
     "key_value",
     "enum",

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
 DIGITS = frozenset("0123456789")
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+EPOCH_DIGITS = 9
+"""Epoch seconds of the last fifty years have at least so many."""
+
+MOMENT_HINT = (
+    "write how long ago with its unit (90s, 1h30m, 2d), or a time: 9:00 (the last one), "
+    "'yesterday 18:00', 2026-12-24 18:00, or epoch seconds"
+)
 SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -150,6 +157,27 @@ def _timestamp(spec: Described, text: str) -> Any:
     return timestamp(text)
 
 
+def _moment(spec: Described, text: str) -> float:
+    """Epoch seconds of a time that has passed, or is so long ago.
+
+    A bare number is neither, unless it is so large that it can only be epoch seconds.
+    """
+    unsigned = text[1:] if text[:1] in ("+", "-") else text
+    digits = unsigned.partition(".")[0]
+    if DIGITS.issuperset(unsigned.replace(".", "", 1)) and len(digits) < EPOCH_DIGITS:
+        raise BadValue(f"{_short(text)} is neither so long ago nor a time", remediation=MOMENT_HINT)
+    if len(digits) < EPOCH_DIGITS and _duration_parts(text) is not None:
+        import time
+
+        return time.time() - duration(text)
+    from spoolctl.cli.when import timestamp
+
+    try:
+        return timestamp(text, past=True)
+    except BadValue as error:
+        raise BadValue(str(error), remediation=MOMENT_HINT) from None
+
+
 def size(text: str) -> int:
     """Bytes from `4096`, `64K`, `10M`, `1G` (powers of 1024)."""
     unit = text[-1:].upper()
@@ -252,6 +280,7 @@ CONVERTERS: dict[str, Callable[[Described, str], Any]] = {
     "path": lambda _, text: checks.path(text),
     "duration": lambda _, text: duration(text),
     "timestamp": _timestamp,
+    "moment": _moment,
     "queue": lambda _, text: checks.queue_name(text),
     "key_value": _string,
     "enum": _enum,
@@ -274,6 +303,7 @@ PROBES: dict[str, Probe] = {
     "float": Probe("0.5", ("", "abc", "nan", "inf", "0", "-1", "1e999")),
     "duration": Probe("90s", ("", "abc", "-1", "1e3", "5w", "1 h")),
     "timestamp": Probe("2031-01-02T03:04:05Z", ("", "abc", "nan", "2031", "20310102")),
+    "moment": Probe("1h30m", ("", "abc", "-1", "90", "2031", "1e9", "nan")),
     "queue": Probe("default", ("", "-x", "a b", "a" * (LIMITS["queue_name"].maximum + 1))),
     "key_value": Probe("key=value", ("", "=value")),
     "path": Probe("queue.db", ("",)),

@@ -16,7 +16,7 @@ ISO = re.compile(
     rf"(?:[Tt ]{CLOCK}\s?(?P<zone>[Zz]|[+-]\d{{2}}(?::?\d{{2}})?)?)?",
     re.ASCII,
 )
-NEXT = re.compile(rf"(?:(?P<word>today|tomorrow)(?: +|$))?(?:{CLOCK})?", re.ASCII)
+NEXT = re.compile(rf"(?:(?P<word>yesterday|today|tomorrow)(?: +|$))?(?:{CLOCK})?", re.ASCII)
 
 HINT = (
     "write epoch seconds, 2026-12-24T18:00:00Z, 2026-12-24 18:00 (local time), 23:59, or "
@@ -24,16 +24,20 @@ HINT = (
 )
 
 
-def timestamp(text: str, *, now: datetime | None = None) -> float:
+DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
+
+
+def timestamp(text: str, *, now: datetime | None = None, past: bool = False) -> float:
     """Epoch seconds from a number, an ISO date and time, a clock time or `tomorrow 9:00`.
 
-    Without a zone the local one of this process holds. `now` is for tests.
+    Without a zone the local one of this process holds. A clock time alone is the next one,
+    with `past` the last one. `now` is for tests.
 
     Raises:
         InvalidInput: the text is no time, or one that the clocks of the zone skip.
     """
     try:
-        seconds = _seconds(text, now or datetime.now())
+        seconds = _seconds(text, now or datetime.now(), past)
         checks.number("timestamp_epoch_seconds", seconds)
     except (ValueError, OverflowError, OSError) as error:
         if isinstance(error, BadValue):
@@ -43,7 +47,7 @@ def timestamp(text: str, *, now: datetime | None = None) -> float:
     return seconds
 
 
-def _seconds(text: str, now: datetime) -> float:
+def _seconds(text: str, now: datetime, past: bool) -> float:
     if NUMBER.fullmatch(text):
         if len(text) in (4, 8) and text.isdigit():
             raise BadValue(
@@ -56,7 +60,7 @@ def _seconds(text: str, now: datetime) -> float:
         return _from_iso(iso)
     near = NEXT.fullmatch(text) if text else None
     if near:
-        return _from_clock(near, now)
+        return _from_clock(near, now, past)
     raise BadValue(f"{text[:60]!r} is no time", remediation=HINT)
 
 
@@ -81,13 +85,13 @@ def _from_iso(match: re.Match[str]) -> float:
     return moment.replace(tzinfo=timezone(offset)).timestamp()
 
 
-def _from_clock(match: re.Match[str], now: datetime) -> float:
-    """`23:59` is the next one; `tomorrow` alone is midnight."""
+def _from_clock(match: re.Match[str], now: datetime, past: bool) -> float:
+    """`23:59` is the next one, or the last one; `tomorrow` alone is midnight."""
     word, clock = match["word"], _clock(match)
-    day = now.date() + timedelta(days=1 if word == "tomorrow" else 0)
+    day = now.date() + timedelta(days=DAYS.get(word, 0))
     seconds = _local(datetime.combine(day, clock))
-    if word is None and seconds <= now.timestamp():
-        return _local(datetime.combine(day + timedelta(days=1), clock))
+    if word is None and past is (seconds > now.timestamp()):
+        return _local(datetime.combine(day + timedelta(days=-1 if past else 1), clock))
     return seconds
 
 

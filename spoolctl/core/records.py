@@ -345,8 +345,16 @@ class Reaped(NamedTuple):
     job_state: State | None
 
 
+SORTS = ("finished", "id", "next-run", "priority", "started")
+"""By what a list can be sorted: the latest, the highest, for `next-run` the soonest first."""
+
+
 class JobFilter(NamedTuple):
-    """Which jobs to list; all parts must match. `tags`: (key, value or None for any)."""
+    """Which jobs to list; all parts must match. `tags`: (key, value or None for any).
+
+    `since`: created at this epoch time or later. `command`: a part of the command line as it
+    is shown (`core.display.command`). The ids of `before_id` and `after_id` are left out.
+    """
 
     states: tuple[State, ...] = ()
     queue: str | None = None
@@ -354,6 +362,9 @@ class JobFilter(NamedTuple):
     priority_min: int | None = None
     ids: tuple[int, ...] = ()
     before_id: int | None = None
+    after_id: int | None = None
+    since: float | None = None
+    command: str | None = None
 
 
 class Counts(NamedTuple):

@@ -196,8 +196,14 @@ class Store(Protocol):
     def detail(self, job_id: int) -> JobDetail:
         """One job with attempts, events and captured context, of one snapshot. Raises NotFound."""
 
-    def find(self, job_filter: JobFilter, *, limit: int) -> list[Job]:
-        """Matching jobs, highest id first; filters apply before the limit."""
+    def find(
+        self, job_filter: JobFilter, *, limit: int, sort: str = "id", reverse: bool = False
+    ) -> list[Job]:
+        """Matching jobs in the order of one of `SORTS` (by id: the highest first), or the
+        other way round; jobs without the time that is asked for come last either way.
+
+        Filters apply before the limit; a negative one is none.
+        """
 
     def states(self, job_ids: Sequence[int]) -> dict[int, Job]:
         """The jobs among these ids that exist, of one snapshot."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from spoolctl import Queue
 from spoolctl.cli.show import MASK
+from spoolctl.errors import InvalidInput
 from tests.cli.conftest import Call
 from tests.helpers import spoolctl
 
@@ -164,6 +166,123 @@ def test_pages_join_without_a_seam(call: Call, mixed: str) -> None:
             break
         words = ["--before-id", str(page.envelope["meta"]["pagination"]["cursor"])]
     assert ids == list(range(24, 0, -1))
+
+
+def test_pages_of_the_oldest_first(call: Call, mixed: str) -> None:
+    ids: list[int] = []
+    words: list[str] = []
+    while len(ids) < 24:
+        page = call("list", "--json", "--db", mixed, "--limit", "7", "--reverse", *words)
+        ids += [job["id"] for job in page.data["jobs"]]
+        words = ["--after-id", str(page.envelope["meta"]["pagination"]["cursor"])]
+    assert ids == list(range(1, 25))
+    assert not page.envelope["meta"]["pagination"]["truncated"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--sort", "priority", "--before-id", "3"],
+        ["--sort", "finished", "--after-id", "3"],
+        ["--before-id", "3", "--reverse"],
+    ],
+)
+def test_an_order_without_pages_takes_no_cursor(call: Call, words: list[str]) -> None:
+    refused = call("list", "--json", *words)
+    assert refused.error["code"] == "INVALID_INPUT"
+    assert words[-2 if words[-1] == "3" else 0] in refused.error["message"]
+
+
+def test_no_limit_means_every_job_in_text_too(
+    call: Call, mixed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for page in (5, 24, 500):
+        monkeypatch.setattr("spoolctl.cli.list.PAGE", page)
+        for more, ids in ((), range(24, 0, -1)), (("--reverse",), range(1, 25)):
+            lines = call("list", "--db", mixed, "--limit", "0", *more).text.splitlines()
+            assert [line.split()[0] for line in lines] == [f"#{one}" for one in ids]
+    assert call("list", "--db", mixed, "--limit", "0", "--tag", "none").text == "No jobs\n"
+    with Queue(mixed) as queue:
+        assert len(queue.jobs(limit=0)) == len(queue.jobs(limit=None)) == 24
+        assert len(queue.events(limit=0).events) == len(queue.events(limit=None).events) == 36
+        with pytest.raises(InvalidInput, match="priority"):
+            queue.jobs(sort="age")
+
+
+def test_since_compares_the_time_of_submission(
+    call: Call, db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_ago = time.time() - 7200
+    with monkeypatch.context() as patched:
+        patched.setattr("spoolctl.engine.clock.time.time", lambda: long_ago)
+        call("add", "--db", db, "--", "true")
+    call("add", "--db", db, "--", "true")
+
+    def ids(since: str) -> list[int]:
+        found = call("list", "--json", "--db", db, "--since", since).data["jobs"]
+        return [job["id"] for job in found]
+
+    created = [job["created_at"] for job in call("list", "--json", "--db", db).data["jobs"]]
+    assert ids("3h") == ids("2h30m") == [2, 1]
+    assert ids("1h") == [2]
+    assert ids(repr(created[1])) == [2, 1], "the time itself is in"
+    assert ids(repr(created[0] + 1)) == []
+    assert ids("tomorrow") == []
+
+
+@pytest.mark.parametrize("text", ["90", "0", "2031", "20310102", "-1h", "1e9", "soon", ""])
+def test_what_is_no_since(call: Call, text: str) -> None:
+    refused = call("list", "--json", f"--since={text}")
+    assert refused.error["code"] == "INVALID_INPUT"
+    assert "90s" in refused.error["remediation"]
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("make", [2, 1]),
+        ("make te", [1]),
+        ("Make", []),
+        ("'a b'", [3]),
+        ("a b", [3]),
+        ("x" * 100 + "end", [4]),
+        ("\\e[2J", [5]),
+        ("\x1b[2J", []),
+        ("sh -c 'echo", [6]),
+        ("", [6, 5, 4, 3, 2, 1]),
+    ],
+)
+def test_a_command_is_found_by_what_is_shown_of_it(
+    call: Call, db: str, text: str, ids: list[int]
+) -> None:
+    commands = (
+        *(["make", "test"], ["make"], ["printf", "a b"], ["echo", "x" * 3000 + "end"]),
+        *(["echo", "\x1b[2J"], ["sh", "-c", "echo hi"]),
+    )
+    with Queue(db) as queue:
+        queue.add_many(commands)
+    found = call("list", "--json", "--db", db, "--command", text).data["jobs"]
+    assert [job["id"] for job in found] == ids
+
+
+def test_orders(call: Call, db: str) -> None:
+    with Queue(db) as queue:
+        for priority, delay in ((0, 60.0), (5, 30.0), (5, None), (-1, 90.0)):
+            queue.add(["true"], priority=priority, delay_s=delay)
+        for job in (3, 1):
+            queue.cancel(job)
+
+    def ids(*words: str) -> list[int]:
+        return [job["id"] for job in call("list", "--json", "--db", db, *words).data["jobs"]]
+
+    assert ids("--sort", "priority") == [3, 2, 1, 4]
+    assert ids("--sort", "priority", "--reverse") == [4, 1, 2, 3]
+    assert ids("--sort", "next-run") == [3, 2, 1, 4]
+    assert ids("--sort", "finished") == [1, 3, 4, 2]
+    assert ids("--sort", "finished", "--reverse") == [3, 1, 2, 4]
+    assert ids("--sort", "started", "--limit", "2") == [4, 3], "none was: by id"
+    typo = call("list", "--json", "--sort", "priorit").error
+    assert typo["code"] == "INVALID_INPUT"
 
 
 def test_a_listed_job_is_one_line(call: Call, db: str) -> None:

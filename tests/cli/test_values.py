@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spoolctl.cli.spec import TYPES, Flag
-from spoolctl.cli.values import CONVERTERS, PROBES, convert
+from spoolctl.cli.values import CONVERTERS, PROBES, BadValue, convert
 from spoolctl.cli.when import timestamp
 from spoolctl.core.limits import LIMITS
 from spoolctl.errors import InvalidInput
@@ -239,6 +239,34 @@ def test_what_is_no_timestamp(text: str) -> None:
 def test_near_times_are_the_next_ones(text: str, expected: str) -> None:
     now = datetime(2026, 6, 10, 12, 0, 0)
     assert str(datetime.fromtimestamp(timestamp(text, now=now))) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("12:00", "2026-07-01 12:00"),
+        ("12:01", "2026-06-30 12:01"),
+        ("23:59", "2026-06-30 23:59"),
+        ("yesterday", "2026-06-30 00:00"),
+        ("yesterday 23:00", "2026-06-30 23:00"),
+        ("today 9:00", "2026-07-01 09:00"),
+        ("today 13:00", "2026-07-01 13:00"),
+    ],
+)
+def test_near_times_of_the_past_are_the_last_ones(text: str, expected: str) -> None:
+    now = datetime(2026, 7, 1, 12, 0)
+    assert timestamp(text, now=now, past=True) == datetime.fromisoformat(expected).timestamp()
+
+
+def test_a_moment_is_so_long_ago_or_a_time() -> None:
+    before = time.time()
+    for text, ago_s in (("90s", 90), ("1h30m", 5400), ("2d", 172_800), ("0s", 0), (".5m", 30)):
+        assert before - ago_s - 1 < value("moment", text) < time.time() - ago_s + 1
+    assert value("moment", "1800000000.5") == 1_800_000_000.5
+    assert value("moment", "2026-07-01T00:00:00Z") == 1_782_864_000.0
+    with pytest.raises(BadValue) as refused:
+        convert(Flag("--x", "moment", ""), "90")
+    assert "90s" in str(refused.value.remediation)
 
 
 def test_the_largest_time_and_duration_are_the_published_ones() -> None:

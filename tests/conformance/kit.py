@@ -234,8 +234,12 @@ class Desk:
     def get(self, job_id: int) -> Job:
         return self.store.get(job_id)
 
-    def find(self, limit: int = 100, **parts: Any) -> list[int]:
-        return [one.id for one in self.store.find(JobFilter(**parts), limit=limit)]
+    def find(
+        self, limit: int = 100, *, sort: str = "id", reverse: bool = False, **parts: Any
+    ) -> list[int]:
+        wanted = JobFilter(**parts)
+        found = self.store.find(wanted, limit=limit, sort=sort, reverse=reverse)
+        return [one.id for one in found]
 
     def trail(self, job_id: int) -> list[str]:
         """The ledger's entries about the job, by name."""

@@ -8,11 +8,31 @@ from collections.abc import Callable
 
 import pytest
 
-from spoolctl.core.records import Job, JobFilter
+from spoolctl.core import display
+from spoolctl.core.records import SORTS, Job, JobFilter
 from spoolctl.core.states import State
 from spoolctl.errors import NotFound
 from spoolctl.store.protocol import Store
 from tests.conformance.kit import Desk, failure, job, success
+
+COMMANDS = ("make", "it's", "a b", "é", "line\nbreak", "back\\slash", "\x1b[2J", "e")
+TEXTS = (
+    "make",
+    "it's",
+    "it'",
+    "'",
+    "é",
+    "e",
+    "n",
+    "\\n",
+    "\\e[2J",
+    "x1b",
+    "slash 1",
+    " 1",
+    "' 1",
+    "\n",
+    "",
+)
 
 
 def populate(desk: Desk, number: int = 300) -> None:
@@ -25,18 +45,24 @@ def populate(desk: Desk, number: int = 300) -> None:
             tags.append(("third", "yes"))
         jobs.append(
             job(
-                str(n),
+                *(COMMANDS[n % len(COMMANDS)], str(n)),
                 queue=dice.choice("abc"),
                 priority=dice.choice([-5, 0, 0, 0, 3, 1000 + n]),
                 tags=tuple(tags),
                 max_retries=0,
             )
         )
-    desk.store.add(jobs, now=desk.clock.now())
-    claimed = desk.claim(number // 2)
-    third = len(claimed) // 3
-    desk.report(*[success(one) for one in claimed[:third]])
-    desk.report(*[failure(one) for one in claimed[third : 2 * third]])
+    for some in range(0, number, 50):
+        desk.store.add(jobs[some : some + 50], now=desk.clock.now())
+        desk.clock.advance(10.0)
+        # Set back once: the next fifty look older than those before them.
+        desk.clock.step(-35.0 if some == 100 else 0.0)
+    for turn in range(15):
+        claimed = desk.claim(number // 30)
+        desk.clock.advance(1.0 + turn % 3)
+        third = len(claimed) // 3
+        desk.report(*[success(one) for one in claimed[:third]])
+        desk.report(*[failure(one) for one in claimed[third : 2 * third]])
     for job_id in range(1, number, 11):
         if desk.get(job_id).state is State.QUEUED:
             desk.cancel(job_id)
@@ -46,9 +72,10 @@ def test_any_combination_of_filters_equals_a_filter_over_everything(desk: Desk) 
     populate(desk)
     everything = desk.store.find(JobFilter(), limit=-1)
     assert [one.id for one in everything] == list(range(300, 0, -1))
+    assert len({one.created_at for one in everything}) > 5
     dice = random.Random(11)
     seen_some = 0
-    for _ in range(400):
+    for _ in range(1000):
         wanted = JobFilter(
             states=tuple(dice.sample(list(State), dice.choice([0, 0, 1, 2]))),
             queue=dice.choice([None, None, "a", "b", "nowhere"]),
@@ -61,14 +88,57 @@ def test_any_combination_of_filters_equals_a_filter_over_everything(desk: Desk) 
             priority_min=dice.choice([None, None, -5, 0, 1, 1100]),
             ids=tuple(dice.sample(range(1, 320), 40)) if dice.random() < 0.2 else (),
             before_id=dice.choice([None, None, 150, 1]),
+            after_id=dice.choice([None, None, 0, 120, 299]),
+            since=dice.choice([None, None, dice.choice(everything).created_at, 0.0, 9e9]),
+            command=dice.choice([None, None, dice.choice(TEXTS)]),
         )
         limit = dice.choice([1, 5, 20, 1000, -1])
-        expected = [one for one in everything if matches(one, wanted)]
-        assert desk.store.find(wanted, limit=limit) == (
-            expected if limit < 0 else expected[:limit]
-        ), (wanted, limit)
+        sort, reverse = dice.choice(["id", *SORTS]), dice.random() < 0.3
+        found = desk.store.find(wanted, limit=limit, sort=sort, reverse=reverse)
+        expected = in_order([one for one in everything if matches(one, wanted)], sort, reverse)
+        assert found == (expected if limit < 0 else expected[:limit]), (wanted, limit, sort)
         seen_some += bool(expected)
-    assert seen_some > 100
+    assert seen_some > 250
+
+
+def test_jobs_whose_time_is_out_of_order_are_found(desk: Desk) -> None:
+    """A clock that was wrong for a while, and a batch that had to wait for the lock."""
+
+    def add(number: int) -> None:
+        desk.store.add([job() for _ in range(number)], now=desk.clock.now())
+        desk.clock.advance(100.0)
+
+    add(500)
+    border = desk.clock.at
+    add(50)
+    desk.clock.step(-5000.0)
+    add(150)
+    desk.clock.step(5000.0)
+    add(1)
+    desk.clock.step(-130.0)
+    add(600)
+    desk.clock.step(130.0)
+    everything = desk.store.find(JobFilter(), limit=-1)
+    for since, number in ((border, 651), (border + 200.0, 1)):
+        assert desk.find(-1, since=since) == [x.id for x in everything if x.created_at >= since]
+        assert len(desk.find(-1, since=since)) == number
+
+
+def in_order(jobs: list[Job], sort: str, reverse: bool) -> list[Job]:
+    """By the highest value first, the soonest for `next-run`; those without one last."""
+    values = {
+        "finished": lambda one: one.finished_at,
+        "id": lambda one: one.id,
+        "next-run": lambda one: one.next_run_at,
+        "priority": lambda one: one.priority,
+        "started": lambda one: one.started_at,
+    }
+    value, falling = values[sort], (sort != "next-run") is not reverse
+    has = [one for one in jobs if value(one) is not None]
+    none = [one for one in jobs if value(one) is None]
+    has.sort(key=lambda one: (value(one), one.id), reverse=falling)
+    none.sort(key=lambda one: one.id, reverse=falling)
+    return has + none
 
 
 def matches(one: Job, wanted: JobFilter) -> bool:
@@ -80,6 +150,9 @@ def matches(one: Job, wanted: JobFilter) -> bool:
         and (wanted.priority_min is None or one.priority >= wanted.priority_min)
         and (not wanted.ids or one.id in wanted.ids)
         and (wanted.before_id is None or one.id < wanted.before_id)
+        and (wanted.after_id is None or one.id > wanted.after_id)
+        and (wanted.since is None or one.created_at >= wanted.since)
+        and (wanted.command is None or wanted.command in display.command(one.argv))
     )
 
 

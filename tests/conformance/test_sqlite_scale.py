@@ -224,6 +224,19 @@ OPERATIONS: dict[str, Callable[[Desk], object]] = {
     ),
     "list by tag": lambda desk: desk.find(20, tags=(("t", "1"),)),
     "list what is not there": lambda desk: desk.find(20, states=(State.DEAD,), queue="q2"),
+    "list since": lambda desk: desk.find(20, since=desk.clock.at),
+    "list since, of a state": lambda desk: desk.find(
+        20, since=desk.clock.at + 99.0, states=(State.DEAD,)
+    ),
+    "list by command": lambda desk: desk.find(20, command="tru"),
+    "list by id, oldest first": lambda desk: desk.find(20, reverse=True, queue="q0"),
+    "list by priority, highest first": lambda desk: desk.find(20, sort="priority"),
+    "list of a queue by priority": lambda desk: desk.find(20, sort="priority", queue="q1"),
+    "list latest ends": lambda desk: desk.find(20, sort="finished", states=(State.DONE,)),
+    "list first ends": lambda desk: desk.find(20, sort="finished", reverse=True),
+    "list since by priority": lambda desk: desk.find(
+        20, sort="priority", since=desk.clock.at + 99.0
+    ),
     "suspects": lambda desk: desk.suspects(),
     "heal": lambda desk: desk.store.heal(now=desk.clock.now()),
     "register": lambda desk: desk.register("another"),
@@ -364,7 +377,7 @@ def test_every_statement_stands_in_one_place() -> None:
     folder = Path(inspect.getfile(sql)).parent
     words = re.compile(r'"(SELECT|INSERT|UPDATE|DELETE) ')
     found = {path.name for path in folder.glob("*.py") if words.search(path.read_text())}
-    assert found <= {"sql.py", "finding.py", "asking.py", "opening.py"}
+    assert found <= {"sql.py", "finding.py", "sorting.py", "asking.py", "opening.py"}
 
 
 def test_types_of_sqlite_that_are_tested_here() -> None:

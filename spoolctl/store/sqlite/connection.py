@@ -183,6 +183,10 @@ class Connection:
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
+    def teach(self, name: str, arguments: int, function: Callable[..., bool]) -> None:
+        """Make a function known to the SQL of this connection."""
+        self._db.create_function(name, arguments, function, deterministic=True)
+
     def copy_to(self, target: sqlite3.Connection) -> None:
         """Copy everything, as of the read transaction that is open. Raises sqlite3.Error."""
         # In pieces, so that Ctrl-C works; no pause between, since no writer can change the

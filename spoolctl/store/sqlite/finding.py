@@ -1,10 +1,13 @@
-"""Lists: any combination of filters, by an index, newest first.
+"""Lists: any combination of filters, by an index, in the order of ids.
 
 One filter drives, through an index whose entries come in the order of ids, so that reading
 stops at the limit; the others are tested on the rows that it yields.
 """
 
 from __future__ import annotations
+
+import json
+import re
 
 from spoolctl.core.records import Job, JobFilter
 from spoolctl.core.states import State
@@ -16,6 +19,10 @@ from spoolctl.store.sqlite.asking import Asking
 _FEW = 200
 # So many different priorities are visited one by one, before plain reading is better.
 _PRIORITIES = 300
+# How far times may be out of order: a submitter reads the clock before it waits for the lock;
+# and so many jobs in a row may have been added while the clock was wrong.
+_SLACK_S = 60.0
+_OUT_OF_ORDER = 200
 
 
 class Clause(NamedTuple):
@@ -36,32 +43,86 @@ class Branch(NamedTuple):
 class Finding(Asking):
     """The part of the store that lists jobs."""
 
-    def find(self, job_filter: JobFilter, *, limit: int) -> list[Job]:
-        """Matching jobs, highest id first; filters apply before the limit."""
+    def find(
+        self, job_filter: JobFilter, *, limit: int, sort: str = "id", reverse: bool = False
+    ) -> list[Job]:
+        """Matching jobs in the order that is asked for. See the protocol."""
         with self._c.read():
-            branches = self._branches(job_filter)
-            if branches is None:
-                tests = _tests(job_filter)
-                where = " AND ".join(test.text for test in tests) or "1"
-                query = (
-                    f"SELECT {rows.JOB_COLUMNS} FROM jobs WHERE {where}"
-                    " ORDER BY jobs.id DESC LIMIT ?"
+            wanted = self._prepared(job_filter)
+            if sort == "id":
+                return self._in_order_of_ids(wanted, limit, reverse)
+            from spoolctl.store.sqlite.sorting import Sorting
+
+            ids = Sorting(self, sort, reverse).ids(wanted, limit)
+            known = self._records(ids)
+        return [known[job_id] for job_id in ids]
+
+    def _prepared(self, wanted: JobFilter) -> JobFilter:
+        """The same filter, with what it says of times said of ids, too."""
+        if wanted.command is not None:
+            self._c.teach("shows", 2, _shows)
+        if wanted.since is None:
+            return wanted
+        before = self._first_since(wanted.since) - 1
+        return wanted._replace(after_id=max(wanted.after_id or 0, before))
+
+    def _first_since(self, since: float) -> int:
+        """An id below which no job was created at that time or later.
+
+        There is no index by time, which every `add` would have to pay for: ids are given in
+        the order of time, nearly.
+        """
+        low, last = self._c.execute(sql.FIRST_AND_LAST_JOB_ID).fetchone()
+        if low is None:
+            return 1
+        high: int = last + 1
+        while low < high:
+            middle = (low + high) // 2
+            row = self._c.execute(sql.JOB_TIME_FROM, (middle,)).fetchone()
+            if row is None or row[1] >= since - _SLACK_S:
+                high = middle
+            else:
+                low = row[0] + 1
+        while True:
+            earlier = self._c.execute(sql.SINCE_JUST_BELOW, (low, _OUT_OF_ORDER, since)).fetchone()
+            if earlier[0] is None:
+                return int(low)
+            low = earlier[0]
+
+    def _in_order_of_ids(self, wanted: JobFilter, limit: int, reverse: bool) -> list[Job]:
+        branches = self._branches(wanted)
+        if branches is not None:
+            ids = self._ids(branches, wanted, limit, reverse)
+            known = self._records(ids)
+            return [known[job_id] for job_id in ids]
+        tests = _tests(wanted)
+        where = " AND ".join(test.text for test in tests) or "1"
+        query = (
+            f"SELECT {rows.JOB_COLUMNS} FROM jobs WHERE {where}"
+            f" ORDER BY jobs.id {direction(reverse)} LIMIT ?"
+        )
+        values = [value for test in tests for value in test.values]
+        found = self._c.execute(query, [*values, limit]).fetchall()
+        return [self._record_of(row) for row in found]
+
+    def _ids(
+        self, branches: list[Branch], wanted: JobFilter, limit: int, reverse: bool
+    ) -> list[int]:
+        """The ids that the branches yield together, in order."""
+        ids: list[int] = []
+        for branch in branches:
+            if 0 < limit <= len(ids):
+                # A full list: only what comes before its last entry can still count.
+                end = ids[-1]
+                wanted = (
+                    wanted._replace(before_id=end) if reverse else wanted._replace(after_id=end)
                 )
-                values = [value for test in tests for value in test.values]
-                found = self._c.execute(query, [*values, limit]).fetchall()
-                return [self._record_of(row) for row in found]
-            wanted: list[int] = []
-            for branch in branches:
-                # A full list: only what is newer than its last entry can still count.
-                full = 0 <= limit <= len(wanted)
-                above = wanted[-1] if full and wanted else 0
-                query, values = branch_query(branch, job_filter, limit, above=above)
-                found_ids = {row[0] for row in self._c.execute(query, values)}
-                wanted = sorted(found_ids.union(wanted), reverse=True)
-                if limit >= 0:
-                    del wanted[limit:]
-            known = self._records(wanted)
-        return [known[job_id] for job_id in wanted]
+            query, values = branch_query(branch, wanted, limit, reverse=reverse)
+            found = {row[0] for row in self._c.execute(query, values)}
+            ids = sorted(found.union(ids), reverse=not reverse)
+            if limit >= 0:
+                del ids[limit:]
+        return ids
 
     def _branches(self, wanted: JobFilter) -> list[Branch] | None:
         """The drivers whose ids together hold all that match; None: read the table itself."""
@@ -75,6 +136,10 @@ class Finding(Asking):
                 above = self._queued_from(wanted.priority_min)
             if above is not None:
                 return above
+        return self._lane_branches(wanted)
+
+    def _lane_branches(self, wanted: JobFilter) -> list[Branch] | None:
+        """One branch for each lane and state; None where neither is asked for."""
         if wanted.queue is None and not wanted.states:
             return None
         lanes = [wanted.queue]
@@ -148,20 +213,37 @@ class Finding(Asking):
 
 
 def branch_query(
-    branch: Branch, job_filter: JobFilter, limit: int, *, above: int = 0
+    branch: Branch,
+    wanted: JobFilter,
+    limit: int,
+    *,
+    reverse: bool = False,
+    more: tuple[Clause, ...] = (),
 ) -> tuple[str, list[object]]:
-    """The statement that reads one branch's ids, newest first, with all filters applied."""
-    tests = [branch.clause, Clause(f"{branch.name} > ?", (above,))]
-    if job_filter.before_id is not None:
-        tests.append(Clause(f"{branch.name} < ?", (job_filter.before_id,)))
-    tests += _tests(job_filter)
-    where = " AND ".join(test.text for test in tests)
-    values = [value for test in tests for value in test.values]
+    """The statement that reads one branch's ids in order, with all filters applied."""
+    where, values = condition(branch, wanted, more)
     query = (
         f"SELECT {branch.name} FROM {branch.source} WHERE {where}"
-        f" ORDER BY {branch.name} DESC LIMIT ?"
+        f" ORDER BY {branch.name} {direction(reverse)} LIMIT ?"
     )
     return query, [*values, limit]
+
+
+def condition(
+    branch: Branch, wanted: JobFilter, more: tuple[Clause, ...] = ()
+) -> tuple[str, list[object]]:
+    """The WHERE clause of a branch with all filters, and its values."""
+    tests = [branch.clause, Clause(f"{branch.name} > ?", (wanted.after_id or 0,))]
+    if wanted.before_id is not None:
+        tests.append(Clause(f"{branch.name} < ?", (wanted.before_id,)))
+    tests += [*_tests(wanted), *more]
+    where = " AND ".join(test.text for test in tests)
+    return where, [value for test in tests for value in test.values]
+
+
+def direction(reverse: bool) -> str:
+    """The SQL word for ascending or (not `reverse`) descending ids."""
+    return "ASC" if reverse else "DESC"
 
 
 def _tests(wanted: JobFilter) -> list[Clause]:
@@ -169,6 +251,10 @@ def _tests(wanted: JobFilter) -> list[Clause]:
     tests = []
     if wanted.before_id is not None:
         tests.append(Clause("jobs.id < ?", (wanted.before_id,)))
+    if wanted.after_id is not None:
+        tests.append(Clause("jobs.id > ?", (wanted.after_id,)))
+    if wanted.since is not None:
+        tests.append(Clause("jobs.created_at >= ?", (wanted.since,)))
     if wanted.states:
         marks = ",".join("?" * len(wanted.states))
         # The plus keeps the planner from driving by this one instead.
@@ -185,7 +271,37 @@ def _tests(wanted: JobFilter) -> list[Clause]:
         else:
             text = "EXISTS (SELECT 1 FROM tags WHERE key = ? AND value = ? AND job = jobs.id)"
             tests.append(Clause(text, (rows.storable(key), rows.storable(value))))
+    if wanted.command is not None:
+        # The last one: it calls back into Python.
+        tests.append(_command_test(wanted.command))
     return tests
+
+
+def _command_test(text: str) -> Clause:
+    """A part of the command line as it is shown.
+
+    What is shown is made in Python; before that the stored text is looked at, which for most
+    jobs is enough to tell that they do not match. Letters stand in it as they are shown,
+    unless something has to be escaped, here (a backslash) or there (not ASCII).
+    """
+    exact = Clause("shows(jobs.argv, ?)", (text,))
+    longest = max(re.findall(r"[A-Za-z0-9_@%+=:,./-]+", text), key=len, default="")
+    if not longest:
+        return exact
+    maybe = (
+        "(instr(jobs.argv, ?) > 0 OR instr(jobs.argv, char(92)) > 0"
+        " OR length(jobs.argv) < length(CAST(jobs.argv AS BLOB)))"
+    )
+    return Clause(f"{maybe} AND {exact.text}", (longest, *exact.values))
+
+
+def _shows(argv: str, text: str) -> bool:
+    from spoolctl.core.display import command
+
+    try:
+        return text in command(json.loads(argv))
+    except (ValueError, TypeError):
+        return True  # damaged: whoever reads the row says so
 
 
 def _jobs(index: str, test: str, *values: object) -> Branch:

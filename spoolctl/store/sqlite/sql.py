@@ -32,6 +32,13 @@ MOVE_JOB = (
 )
 LAST_JOB_ID = "SELECT seq FROM sqlite_sequence WHERE name = 'jobs'"
 FIRST_JOB_ID = "SELECT min(id) FROM jobs"
+# Two questions: one that asks for both ends reads the whole table.
+FIRST_AND_LAST_JOB_ID = "SELECT (SELECT min(id) FROM jobs), (SELECT max(id) FROM jobs)"
+JOB_TIME_FROM = "SELECT id, created_at FROM jobs WHERE id >= ? ORDER BY id LIMIT 1"
+SINCE_JUST_BELOW = (
+    "SELECT min(id) FROM (SELECT id, created_at FROM jobs WHERE id < ? ORDER BY id DESC LIMIT ?)"
+    " WHERE created_at >= ?"
+)
 SET_ASKED = "UPDATE jobs SET asked = ? WHERE id = ?"
 # Only a held job, and only when no attempt of it may still have processes.
 LET_GO = (
