@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-    from spoolctl.engine.options import Progress, WorkOptions, WorkResult
+    from spoolctl.engine.options import Helper, Progress, WorkOptions, WorkResult
     from spoolctl.engine.output import Piece, Reader
     from spoolctl.store.protocol import Store
     from spoolctl.waiting import Waiter
@@ -380,14 +380,11 @@ class Queue:
 
     def unserved(self, lanes: Iterable[str]) -> frozenset[str]:
         """Which of these queues no worker serves that may be alive."""
-        from spoolctl.process.identity import Evidence, Verdict, judge
+        from spoolctl.engine.serving import unserved
+        from spoolctl.process.identity import Evidence, judge
 
-        left, evidence, folder = set(lanes), Evidence(self.path), workers_dir(self.path)
-        for worker in self._store.workers():
-            lock = os.path.join(folder, f"{worker.token}.lock")
-            if judge(worker.identity, lock, evidence=evidence).verdict is not Verdict.DEAD:
-                left -= left if worker.lanes is None else set(worker.lanes)
-        return frozenset(left)
+        evidence = Evidence(self.path)
+        return unserved(self._store, lanes, lambda who, lock: judge(who, lock, evidence=evidence))
 
     # -- output -----------------------------------------------------------------------------
 
@@ -432,13 +429,15 @@ class Queue:
         tail_lines: int | None = None,
         retries: bool = False,
         on_idle: Callable[[], None] | None = None,
+        on_retry: Callable[[Job], None] | None = None,
     ) -> Iterator[Piece]:
         """What an attempt writes, as it comes, until it has ended.
 
         Waits for the first attempt of a job that has not started. `tail_lines`: begin that
         many lines before the present end; None: at the first byte. `retries`: go on with
-        the next attempts until the job has settled. `on_idle` is called, some times a
-        second, while nothing comes.
+        the next attempts until the job has settled; `on_retry` is called with the job after
+        each that has failed and was not the last. `on_idle` is called, some
+        times a second, while nothing comes.
 
         Raises: NotFound; StoreGone (the file was removed or replaced).
         """
@@ -460,6 +459,7 @@ class Queue:
                 tail_lines=tail_lines,
                 retries=retries,
                 sleep=sleep,
+                on_retry=on_retry,
             )
             yield from follower.pieces()
 
@@ -581,11 +581,13 @@ class Queue:
         *,
         log: Callable[[str], None] | None = None,
         progress: Progress | None = None,
+        helper: Helper | None = None,
     ) -> WorkResult:
         """Run jobs in this process, as `spoolctl work` does, until `options` are fulfilled
         or a signal comes; takes over SIGINT, SIGTERM, SIGHUP and SIGCHLD meanwhile.
 
-        `log` gets one line per attempt and recovered job.
+        `log` gets one line per attempt and recovered job. `helper`: a child of this process
+        that has nothing to do with the jobs.
 
         Raises:
             Untrusted: another user owns the queue or may write to it.
@@ -597,7 +599,14 @@ class Queue:
         chosen = options or WorkOptions()
         if not chosen.trust:
             check_trust(self.path)
-        return run_worker(self._store, chosen, log=log or _silent, progress=progress)
+        # The loop must not stand still: it comes back for a lock that is taken.
+        wait_s, self._store.wait_s = self._store.wait_s, 0.0
+        try:
+            return run_worker(
+                self._store, chosen, log=log or _silent, progress=progress, helper=helper
+            )
+        finally:
+            self._store.wait_s = wait_s
 
     # -- doorbells --------------------------------------------------------------------------
 

@@ -238,12 +238,14 @@ class Want(NamedTuple):
     """What a worker would take: at most `limit` jobs of `lanes` (None: all queues).
 
     `lanes` are in order of preference. `ceiling` is the most attempts that may live at a
-    time in each lane, over all workers.
+    time in each lane, over all workers. `job_id`: this job and no other; `lanes` then is
+    its lane, which is promoted all the same.
     """
 
     limit: int
     lanes: tuple[str, ...] | None
     ceiling: int | None = None
+    job_id: int | None = None
 
 
 class Claimed(NamedTuple):

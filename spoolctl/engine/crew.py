@@ -197,8 +197,9 @@ class Crew:
         for ended in self._children.poll():
             running = self._running.get(ended.pid)
             if running is None:
+                # The guardian, or the caller's helper.
+                self._children.release(ended.pid)
                 if self._station.guardian_ended(ended.pid):
-                    self._children.release(ended.pid)
                     self.ensure_guardian()
                 continue
             running.has_ended(ended, now.mono)

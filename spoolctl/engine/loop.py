@@ -70,6 +70,8 @@ class Signals:
         os.set_blocking(self._write, False)
         self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._stops = 0
+        self.first_stop: int | None = None
+        """The number of the signal that was the first stop request."""
         self._old = {}
         for number in (*STOP_SIGNALS, signal.SIGCHLD):
             if signal.getsignal(number) is signal.SIG_IGN and number != signal.SIGCHLD:
@@ -83,8 +85,10 @@ class Signals:
         """Readable when a signal has arrived."""
         return self._read
 
-    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+    def _stop(self, number: int, _frame: FrameType | None) -> None:
         self._stops += 1
+        if self.first_stop is None:
+            self.first_stop = number
 
     def stops(self) -> int:
         """How many stop requests have come so far."""

@@ -26,6 +26,11 @@ class WorkOptions(NamedTuple):
     `reap_after_s`: age of a heartbeat from which its worker is looked into; None: four of
     that worker's intervals, at least 30 s. `inline_bytes`: streams up to this size move into
     the database. `idle_timeout_s`: end after so long without anything to do.
+    `shutdown_timeout_s`: how long after the first stop request what runs may go on.
+
+    `job_id`: work for this one job until it has settled, and leave it to whoever else serves
+    its lane, the one in `lanes`, as long as such a worker is there. Others do not see a
+    worker of that kind as one that serves the lane.
     """
 
     lanes: tuple[str, ...] | None = ("default",)
@@ -44,6 +49,18 @@ class WorkOptions(NamedTuple):
     inline_bytes: int = INLINE_BYTES
     grace_s: float = GRACE_S
     trust: bool = False
+    job_id: int | None = None
+
+
+class Helper(NamedTuple):
+    """A child process that the caller of a worker has started for a purpose of its own.
+
+    `pid`: the worker takes it for none of its commands' processes. `fd`: when it becomes
+    readable the worker stops, as if it had been told to.
+    """
+
+    pid: int
+    fd: int
 
 
 class WorkResult(NamedTuple):
@@ -52,7 +69,8 @@ class WorkResult(NamedTuple):
     `drained`: a drain reached its end (False: a signal came first). `job_id`, `attempt_no`,
     `attempt_state` and `job_state` tell of the last attempt, for `once`; `job_state` is None
     if its result was discarded. `failure`: why the worker had to stop (the queue's file was
-    removed or migrated); None otherwise.
+    removed or migrated); None otherwise. `stop_signal`: the number of the first signal that
+    asked it to stop.
     """
 
     executed: int
@@ -63,3 +81,4 @@ class WorkResult(NamedTuple):
     attempt_state: str | None
     job_state: str | None
     failure: Exception | None
+    stop_signal: int | None = None

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 from spoolctl.core.paths import STREAMS, stream_path
-from spoolctl.core.records import Attempt, StreamInfo
-from spoolctl.core.states import SETTLED, AttemptState
+from spoolctl.core.records import Attempt, Job, StreamInfo
+from spoolctl.core.states import SETTLED, AttemptState, Reason
 from spoolctl.core.tuples import NamedTuple
 
 TYPE_CHECKING = False
@@ -196,7 +196,9 @@ class Follower:
 
     `sleep(seconds)` returns early when something may have happened in the queue.
     `tail_lines`: begin with the last lines of the attempt that is followed first; None: with
-    its first byte. `retries`: go on with later attempts until the job has settled.
+    its first byte. `retries`: go on with later attempts until the job has settled; `on_retry`
+    is called with the job after each attempt that was not its last, unless a worker that was
+    stopped has only put it back.
     """
 
     def __init__(
@@ -209,6 +211,7 @@ class Follower:
         tail_lines: int | None = None,
         retries: bool = False,
         sleep: Callable[[float], None],
+        on_retry: Callable[[Job], None] | None = None,
     ) -> None:
         self._store = store
         self._job_id = job_id
@@ -217,6 +220,7 @@ class Follower:
         self._tail_lines = tail_lines
         self._retries = retries
         self._sleep = sleep
+        self._on_retry = on_retry
 
     def pieces(self) -> Iterator[Piece]:
         """The pieces, as they come.
@@ -233,6 +237,8 @@ class Follower:
                 ]
                 yield from self._until_the_end(attempt, sources)
             self._tail_lines = None
+            if self._retries:
+                self._tell_retry(attempt)
             attempt = self._next(attempt.attempt_no) if self._retries else None
 
     def _first(self) -> Attempt | None:
@@ -252,6 +258,14 @@ class Follower:
                 return None
             self._store.check_file()
             self._sleep(FOLLOW_MAX_S)
+
+    def _tell_retry(self, attempt: Attempt) -> None:
+        fresh = _same_attempt(self._store, attempt)
+        if self._on_retry is None or fresh is None:
+            return
+        job = self._store.get(self._job_id)
+        if job.state not in SETTLED and fresh.failure_reason is not Reason.WORKER_SHUTDOWN:
+            self._on_retry(job)
 
     def _until_the_end(self, attempt: Attempt, sources: list[_Source]) -> Iterator[Piece]:
         watch = _Watch(self._store, attempt)

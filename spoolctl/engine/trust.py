@@ -21,7 +21,7 @@ def check_trust(db_path: str) -> None:
     for path in (db_path, os.path.dirname(db_path), support_dir(db_path)):
         try:
             found = os.stat(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
         reason = _distrust(path, found, os.geteuid())
         if reason:

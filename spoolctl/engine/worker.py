@@ -19,6 +19,7 @@ from spoolctl.core.states import AttemptState, Reason
 from spoolctl.engine import sweep
 from spoolctl.engine.clock import SystemClock
 from spoolctl.engine.crew import Crew, Report
+from spoolctl.engine.errand import Errand, Turn
 from spoolctl.engine.log import LineLog, Log, PlainLog
 from spoolctl.engine.loop import Deadlines, Signals, Sleeper
 from spoolctl.engine.options import WorkOptions, WorkResult
@@ -33,7 +34,7 @@ from spoolctl.process.spawn import become_subreaper, prepare_signals
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spoolctl.engine.clock import Clock
-    from spoolctl.engine.options import Progress
+    from spoolctl.engine.options import Helper, Progress
     from spoolctl.store.protocol import Store
 
 T = TypeVar("T")
@@ -46,6 +47,8 @@ STRAGGLERS_S = 0.05
 LOG_PAUSE_S = 0.05
 LONGEST_SLEEP_S = 3600.0
 LEAVE_S = 1.0
+SERVED_S = 0.5
+"""How often a worker for one job looks whether those to whom it leaves the job still live."""
 
 
 class Worker:
@@ -60,9 +63,13 @@ class Worker:
         progress: Progress | None = None,
         clock: Clock | None = None,
         evidence: Evidence | None = None,
+        helper: Helper | None = None,
     ) -> None:
         self._store = store
         self._options = options
+        self._helper = helper
+        self._helpless = 0  # 1 once the helper has ended: counts as a stop request
+        self._errand: Errand | None = None
         self._log = log
         self._progress = progress
         self._clock = clock or SystemClock()
@@ -97,7 +104,10 @@ class Worker:
         options = self._options
         try:
             self._station = Station(
-                self._store.path, options.jobs, grace_s=options.grace_s, waits=options.drain
+                self._store.path,
+                options.jobs,
+                grace_s=options.grace_s,
+                waits=options.drain or options.job_id is not None,
             )
             self._crew = Crew(
                 self._store.path,
@@ -110,6 +120,9 @@ class Worker:
                 stuck=self._note_stuck,
             )
             self._sleeper = Sleeper([self._signals.fd, *self._station.bell_fds()])
+            if self._helper is not None:
+                self._crew.children.watch(self._helper.pid)
+                self._sleeper.add(self._helper.fd)
             try:
                 if self._register():
                     self._loop()
@@ -130,7 +143,7 @@ class Worker:
             self._station.token,
             self.name,
             identity,
-            options.lanes,
+            options.lanes if options.job_id is None else (),
             options.jobs,
             options.heartbeat_interval_s,
         )
@@ -139,7 +152,7 @@ class Worker:
                 self._log(f"spoolctl: {sentence}")
             self._id = self._persist(lambda: self._store.register(worker, now=now))
         except StoreBusy:
-            self._stops_seen = self._signals.stops()
+            self._stops_seen = self._stops()
             return False
         self._reaper = Reaper(
             self._store,
@@ -150,6 +163,14 @@ class Worker:
             log=self._log,
             evidence=self._evidence,
         )
+        if options.job_id is not None:
+            self._errand = Errand(
+                self._store,
+                options.job_id,
+                options.lanes or (),
+                judge=self._reaper.judge,
+                log=self._log,
+            )
         for name in ("scan", "sweep") if self._progress is None else ("scan", "sweep", "progress"):
             self._deadlines.set(name, now.mono)
         self._deadlines.set("heartbeat", now.mono + self._beat_s)
@@ -164,10 +185,10 @@ class Worker:
             try:
                 return call()
             except StoreBusy as busy:
-                if self._signals.stops():
+                if self._stops():
                     raise
                 pause = self._patience.pause("store", busy, self._clock.now().mono)
-                self._sleeper.sleep(pause)
+                self._heed_helper(self._sleeper.sleep(pause))
 
     @property
     def _beat_s(self) -> float:
@@ -214,6 +235,7 @@ class Worker:
             attempt_state=outcome.state.value if outcome else None,
             job_state=recorded.job_state.value if recorded and recorded.job_state else None,
             failure=self._failure,
+            stop_signal=self._signals.first_stop,
         )
 
     # -- the loop -----------------------------------------------------------------------
@@ -242,14 +264,25 @@ class Worker:
         if not ready:
             return
         self._signals.drain()
+        self._heed_helper(ready)
         if not ready.isdisjoint(self._station.bell_fds()):
             self._station.hush()
             self._look = True
             self._check_lost()
 
+    def _heed_helper(self, ready: frozenset[int]) -> None:
+        """Once the helper has ended, its descriptor would be ready for ever."""
+        if self._helper is not None and self._helper.fd in ready:
+            self._sleeper.remove(self._helper.fd)
+            self._helpless = 1
+
+    def _stops(self) -> int:
+        """How many stop requests there were: signals, and the end of the helper."""
+        return self._signals.stops() + self._helpless
+
     def _hear(self) -> None:
         """Stop requests: the first lets what runs end, the second ends it."""
-        stops = self._signals.stops()
+        stops = self._stops()
         if stops == self._stops_seen:
             return
         first, self._stops_seen = self._stops_seen == 0, stops
@@ -257,7 +290,7 @@ class Worker:
         if first:
             self._reaper.stop()
             self._crew.give_back_unstarted()
-            if self._crew.running:
+            if self._crew.running and self._options.shutdown_timeout_s != 0:
                 self._log("spoolctl: stopping after in-flight job (signal again to kill it)")
             if self._options.shutdown_timeout_s is not None:
                 self._deadlines.set("shutdown", now + self._options.shutdown_timeout_s)
@@ -433,7 +466,25 @@ class Worker:
             limit = min(limit, 1 - self._claims)
         if limit <= 0 or self._stops_seen or self._crew.unstarted:
             return None
-        return Want(limit, options.lanes, options.slots)
+        if self._errand is not None and not self._may_claim(self._errand):
+            return None
+        return Want(limit, options.lanes, options.slots, options.job_id)
+
+    def _may_claim(self, errand: Errand) -> bool:
+        """Whether the one job is to be claimed now, and not left to others."""
+        mono = self._clock.now().mono
+        reporting = bool(self._crew.reports)
+        turn = self._try("errand", lambda: errand.turn(mono, reporting=reporting))
+        if turn is Turn.OURS:
+            return True
+        # Its end rings, and the reaper sees to it should its owner die. But nothing tells
+        # when a worker dies, or leaves, without having taken it.
+        self._look = turn is not Turn.OTHERS
+        if self._look:
+            self._deadlines.sooner("again", mono + SERVED_S)
+        else:
+            self._deadlines.sooner("look", mono + self._options.poll_interval_s)
+        return False
 
     def _record_and_claim(self) -> tuple[Claimed, ...]:
         """One transaction: what has ended, and what comes next. Returns what was claimed."""
@@ -475,6 +526,8 @@ class Worker:
         if not released:
             self._executed += 1
             self._failed += outcome.state is not AttemptState.SUCCEEDED
+        if self._errand is not None:
+            return  # whoever asked for this one job tells of it
         after = recorded.job_state.value if recorded.job_state else "discarded"
         self._log(
             f"spoolctl: job {claimed.job_id} attempt {claimed.attempt_no} {outcome.state.value}"
@@ -507,6 +560,8 @@ class Worker:
 
     def _has_done_enough(self) -> bool:
         options = self._options
+        if self._errand is not None:
+            return self._try("errand", self._errand.is_settled) or False
         if self._claims and (options.once or self._claims == options.max_jobs):
             return True
         if not self._looked or self._look or self._reaper.busy:
@@ -556,10 +611,11 @@ def run_worker(
     *,
     log: Callable[[str], None],
     progress: Progress | None = None,
+    helper: Helper | None = None,
 ) -> WorkResult:
     """Work on the queue as `options` say; see `Worker.run`."""
     lines = log if isinstance(log, LineLog) else PlainLog(log)
     try:
-        return Worker(store, options, log=lines, progress=progress).run()
+        return Worker(store, options, log=lines, progress=progress, helper=helper).run()
     finally:
         lines.finish()

@@ -44,6 +44,9 @@ class Store(Protocol):
     path: str
     """The resolved path of the queue's file."""
 
+    wait_s: float
+    """How long a write waits for the lock before StoreBusy. May be set at any time."""
+
     def close(self) -> None:
         """Release the file. May be called twice."""
 
@@ -117,7 +120,8 @@ class Store(Protocol):
 
         Promotes due jobs on the way (a bounded step). Order of claims: `priority`
         descending, `next_run_at` ascending, `id` ascending within a lane; lanes in order of
-        preference; with all queues, over all of them by the same rule. A report on an
+        preference; with all queues, over all of them by the same rule; a job that is wanted
+        by its number is taken as soon as it is ready. A report on an
         attempt that is no longer running only sets `gone_at` and keeps its output; one that
         leaves survivors behind does not even that: the owner has to end them first.
         """

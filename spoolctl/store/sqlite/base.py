@@ -40,6 +40,15 @@ class Base:
         """Release the file. May be called twice."""
         self._c.close()
 
+    @property
+    def wait_s(self) -> float:
+        """How long a write waits for the lock before StoreBusy. May be set at any time."""
+        return self._c.wait_s
+
+    @wait_s.setter
+    def wait_s(self, seconds: float) -> None:
+        self._c.wait_s = seconds
+
     def check_file(self) -> None:
         """Raise StoreGone if the file (or its log) at `path` is not the one that is open."""
         self._c.check_file()

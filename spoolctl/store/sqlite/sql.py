@@ -145,10 +145,13 @@ _CLAIMABLE = (
     " (SELECT data FROM inputs WHERE job = jobs.id) FROM jobs WHERE ready = 1"
 )
 CLAIMABLE_IN_LANE = f"{_CLAIMABLE} AND queue = ? ORDER BY priority DESC, run_at, id LIMIT ?"
+# One job by its number, whoever stands before it in its lane.
+CLAIMABLE_JOB = f"{_CLAIMABLE} AND id = ?"
 CLAIMABLE_ANYWHERE = f"{_CLAIMABLE} ORDER BY priority DESC, run_at, id LIMIT ?"
 LANE = "SELECT ready, waiting, running, retrying, living FROM lanes WHERE queue = ?"
 LANES_READY = "SELECT queue, living FROM lanes WHERE ready > 0"
 ANY_READY = "SELECT 1 FROM jobs INDEXED BY ready_anywhere WHERE ready = 1 LIMIT 1"
+IS_READY = "SELECT 1 FROM jobs WHERE id = ? AND ready = 1"
 ANY_WAITING = "SELECT 1 FROM jobs INDEXED BY due_anywhere WHERE due IS NOT NULL LIMIT 1"
 
 # -- promotion --------------------------------------------------------------------------

@@ -128,6 +128,8 @@ class Working(Healing, Promotion):
             return False, next_due_s
         if want is None or want.limit <= 0:
             return True, next_due_s
+        if want.job_id is not None:
+            return self._c.execute(sql.IS_READY, (want.job_id,)).fetchone() is None, next_due_s
         if lanes is None:
             return self._c.execute(sql.ANY_READY).fetchone() is None, next_due_s
         ready = (self._c.execute(sql.LANE, (lane,)).fetchone() for lane in lanes)
@@ -336,6 +338,8 @@ class Working(Healing, Promotion):
         """The jobs to take, in order: their columns, the next attempt's number, their input."""
         if want.limit <= 0:
             return []
+        if want.job_id is not None:
+            return self._c.execute(sql.CLAIMABLE_JOB, (want.job_id,)).fetchall()
         if want.lanes is not None:
             taken: list[Row] = []
             for lane in want.lanes:
