@@ -305,9 +305,9 @@ def run(args: Args, app: App) -> int:
     request = build(args)
     warn_if_past(args.at, app)
     added = app.queue.submit([request])[0]
-    _warn_of_differences(added, app)
+    warn_of_differences(added, app)
     if not app.json and app.out.errors_are_seen():
-        _tell_start(added, app)
+        tell_start(added, app)
     if args.wait or args.follow:
         from spoolctl.cli.attend import attend
 
@@ -451,7 +451,8 @@ def warn_if_past(run_at: float | None, app: App) -> None:
         )
 
 
-def _warn_of_differences(added: Added, app: App) -> None:
+def warn_of_differences(added: Added, app: App) -> None:
+    """An existing job stays as it is, also where the request differs from it."""
     if added.deduplicated and added.differences:
         fields = ", ".join(field for field, _, _ in added.differences)
         app.warn(
@@ -460,7 +461,7 @@ def _warn_of_differences(added: Added, app: App) -> None:
         )
 
 
-def _tell_start(added: Added, app: App) -> None:
+def tell_start(added: Added, app: App) -> None:
     """When a delayed job will start, for people who watch."""
     import time
 

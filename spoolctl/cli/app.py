@@ -39,8 +39,6 @@ class App:
         self.json: bool = args.json
         self.style = Style(args.color, terminal=out.is_terminal())
         self.warnings = warnings
-        self.wait_s = 5.0
-        """How long the queue waits for the write lock; a worker has its own way to wait."""
         self._started_mono = started_mono
         self._location: Location | None = None
         self._queue: Queue | None = None
@@ -74,7 +72,7 @@ class App:
             from spoolctl.queue import Queue
 
             create = self.verb.name in ("add", "run", "work")
-            self._queue = Queue(self.location.path, create=create, wait_s=self.wait_s)
+            self._queue = Queue(self.location.path, create=create)
         return self._queue
 
     def queue_if_any(self) -> Queue | None:

@@ -36,13 +36,23 @@ def attend(app: App, added: Added, data: dict[str, Any], *, follow: bool) -> int
             finally:
                 watch.erase()
         except KeyboardInterrupt:
-            app.out.note(f"spoolctl: job {job_id} goes on; `spoolctl wait {job_id}` waits for it")
+            app.out.note(goes_on(job_id))
             raise
+    return conclude(app, job, data)
+
+
+def goes_on(job_id: int) -> str:
+    """What is said when somebody stops waiting for a job."""
+    return f"spoolctl: job {job_id} goes on; `spoolctl wait {job_id}` waits for it"
+
+
+def conclude(app: App, job: Job, data: dict[str, Any]) -> int:
+    """Tell how the settled job ended; returns the command's own exit status."""
     status = exit_status(job)
     if not app.json:
         if job.state is not State.DONE:
             app.out.note(
-                f"spoolctl: job {job_id} {job.state.value}: {job.last_error or 'no error'}"
+                f"spoolctl: job {job.id} {job.state.value}: {job.last_error or 'no error'}"
             )
         return status
     outcome = {
@@ -60,9 +70,24 @@ def _follow(app: App, job_id: int, watch: Watch) -> None:
         if left is not None and left <= 0:
             watch({job_id: app.queue.get(job_id)})
 
-    for piece in app.queue.follow(job_id, retries=True, on_idle=look_around):
+    def tell_retry(job: Job) -> None:
+        app.out.note(next_try(job))
+
+    for piece in app.queue.follow(job_id, retries=True, on_idle=look_around, on_retry=tell_retry):
         write = app.out.write if piece.stream == "stdout" else app.out.error_bytes
         write(piece.data)
+
+
+def next_try(job: Job) -> str:
+    """What is said between two attempts."""
+    import time
+
+    from spoolctl.cli.render import duration, visible
+
+    wait_s = job.next_run_at - time.time()
+    when = f" in {duration(wait_s)}" if wait_s > 0 else ""
+    why = f" ({job.last_error})" if job.last_error else ""
+    return visible(f"spoolctl: job {job.id} is tried again{when}{why}")
 
 
 def exit_status(job: Job) -> int:

@@ -29,6 +29,8 @@ spoolctl add --json --key build-7 -- make test
   (--key-for 1d: also that long after its end). Many at once: add --batch FILE.
 spoolctl work --drain
   runs what is due, waits out retries, ends. If killed, start it again: nothing is lost.
+spoolctl run -- make test
+  all in one: add, run it here if no worker does, stream its output, exit with its code.
 spoolctl wait --json --timeout 600 ID
   exit 0 all done; 6 settled, not all done (data.all_succeeded); 4 time is up: wait again.
 spoolctl feedback --json ID

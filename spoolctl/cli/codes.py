@@ -107,9 +107,11 @@ WARNINGS: dict[str, WarningCode] = {
     ),
     "IDEMPOTENCY_METADATA_DIFFERS": WarningCode(
         "an existing job was returned for the key although tags, note or schedule differ",
-        ("add",),
+        ("add", "run"),
     ),
-    "AT_IN_PAST": WarningCode("--at names a moment that is over: the job is due now", ("add",)),
+    "AT_IN_PAST": WarningCode(
+        "--at names a moment that is over: the job is due now", ("add", "run")
+    ),
     "TAG_FILTER_SCAN_CAPPED": WarningCode(
         "a tag filter did not look at all jobs (reserved: every job is looked at)", ("list",)
     ),

@@ -32,6 +32,7 @@ FEATURES = (
     "retry_schedules",
     "slots",
     "stored_stdin",
+    "submit_and_run",
     "tags",
     "timeouts",
 )

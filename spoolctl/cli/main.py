@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from importlib import import_module
@@ -224,11 +223,8 @@ def _fail(
 
 
 def _die_by(name: str) -> int:
-    """End as programs do that never heard of the signal, so that shells understand why."""
     import signal
 
-    number = signal.Signals[name]
-    signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
-    os.kill(os.getpid(), number)
-    return 128 + number
+    from spoolctl.cli.signals import die_by
+
+    return die_by(signal.Signals[name])

@@ -76,6 +76,11 @@ BEFORE: tuple[Section, ...] = (
             "by another worker about 30 s later, when its death is proven.",
             "SIGTERM: finishes what runs, takes nothing more, exits 0. A second one ends the "
             "commands and puts their jobs back, without spending their budget.",
+            "spoolctl run --key build-7 -- make test",
+            "All in one: submits, runs the job itself where no live worker serves the queue, "
+            "streams its output and exits with the command's own code. Killed at any moment, the "
+            "job is in the queue; the same call goes on with it. With --json: one answer, with "
+            "data.outcome.",
         ),
     ),
     (

@@ -1,7 +1,8 @@
-"""Ctrl-C and the like for verbs that wait: they have a doorbell to take down first."""
+"""Ctrl-C and the like for verbs that wait: they have something to take down first."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,39 @@ def stoppable() -> Iterator[None]:
             # A second one must not hit the clean-up.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
+
+
+class Interrupted(BaseException):
+    """A signal asked a verb to end that says before what becomes of its job.
+
+    No `Exception`, like `Stopped`. `number` is the signal's.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted(number)
+
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP raise Interrupted; `die_by` then ends the process."""
+    with _handling(STOP_SIGNALS, _interrupt):
+        yield
+
+
+def die_by(number: int) -> int:
+    """End as programs do that never heard of the signal, so that shells understand why."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+    os.kill(os.getpid(), number)
+    return 128 + number
 
 
 @contextmanager

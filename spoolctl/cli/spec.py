@@ -157,6 +157,12 @@ DB = Flag(
     "the queue's file (default: SPOOLCTL_DB, then .spoolctl/config.json, then .spoolctl/queue.db)",
     metavar="PATH",
 )
+TRUST = Flag(
+    "--trust",
+    "boolean",
+    "run commands from a queue that another user owns or may write to",
+    default=False,
+)
 JSON = Flag("--json", "boolean", "print one JSON envelope instead of text", default=False)
 COLOR = Flag(
     "--color",

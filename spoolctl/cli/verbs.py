@@ -18,6 +18,7 @@ class Row(NamedTuple):
 
 VERBS: dict[str, Row] = {
     "add": Row("spoolctl.cli.add", "Run jobs", "submit a command"),
+    "run": Row("spoolctl.cli.run", "Run jobs", "submit a command and see it through"),
     "work": Row("spoolctl.cli.work", "Run jobs", "run jobs"),
     "wait": Row("spoolctl.cli.wait", "Run jobs", "block until jobs have settled"),
     "status": Row("spoolctl.cli.status", "Look", "counts, and the latest dead jobs"),

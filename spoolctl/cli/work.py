@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-from spoolctl.cli.parse import UsageError
-from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Verb
-from spoolctl.errors import InvalidInput
+from spoolctl.cli.spec import COMMON, DB, TRUST, Flag, JsonSchema, Verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -129,12 +125,7 @@ VERB = Verb(
             "start nothing while so many jobs of the lane run, over all workers",
             limit="worker_slots",
         ),
-        Flag(
-            "--trust",
-            "boolean",
-            "run commands from a queue that another user owns or may write to",
-            default=False,
-        ),
+        TRUST,
         Flag(
             "--worker-id",
             "string",
@@ -161,9 +152,6 @@ VERB = Verb(
     ),
 )
 
-INTERVAL_VARIABLE = "SPOOLCTL_TEST_HEARTBEAT_INTERVAL"
-THRESHOLD_VARIABLE = "SPOOLCTL_TEST_REAP_THRESHOLD"
-
 
 def run(args: Args, app: App) -> int:
     """Check everything, then work."""
@@ -177,7 +165,6 @@ def run(args: Args, app: App) -> int:
 
         progress = DrainLine(app.out)
         log = progress.log
-    app.wait_s = 0.0
     result = app.queue.work(options, log=log, progress=progress)
     if progress is not None:
         progress.finish(executed=result.executed, drained=result.drained)
@@ -188,9 +175,10 @@ def run(args: Args, app: App) -> int:
 
 def _options(args: Args) -> WorkOptions:
     """What to do, from flags, from the two variables for trials, and from the defaults."""
+    from spoolctl.cli.trials import trial_times
     from spoolctl.engine.options import HEARTBEAT_INTERVAL_S, WorkOptions
 
-    interval_s, threshold_s = _seconds_of(INTERVAL_VARIABLE), _seconds_of(THRESHOLD_VARIABLE)
+    interval_s, threshold_s = trial_times()
     chosen = WorkOptions(
         lanes=None if args.all_queues else tuple(dict.fromkeys(args.queue)),
         jobs=args.jobs,
@@ -210,28 +198,6 @@ def _options(args: Args) -> WorkOptions:
     if args.max_output is not None:
         chosen = chosen._replace(max_output_bytes=args.max_output)
     return chosen
-
-
-def _seconds_of(variable: str) -> float | None:
-    """The value of a variable for trials.
-
-    Raises:
-        UsageError: it is set, and is no number of seconds.
-    """
-    from spoolctl.cli.spec import Positional
-    from spoolctl.cli.values import convert
-
-    text = os.environ.get(variable)
-    if text is None:
-        return None
-    kind = Positional(variable, "1", "float", "", limit="wait_seconds")
-    try:
-        value: float = convert(kind, text)
-    except InvalidInput as error:
-        raise UsageError(f"{variable}: {error}", remediation=f"correct or unset {variable}") from (
-            None
-        )
-    return value
 
 
 def _report(args: Args, app: App, result: WorkResult) -> int:

@@ -44,6 +44,7 @@ MANDATORY = {
     "list": "count jobs",
     "prune": "matched deleted_jobs deleted_attempts deleted_events freed_bytes dry_run actual",
     "retry": "job_id state",
+    "run": "job_id state deduplicated next_run_at priority queue cwd env_keys outcome",
     "robot-docs": "text approx_tokens sections",
     "schema": "dialect envelope_schema verbs streams",
     "show": "job attempts events",
@@ -364,7 +365,7 @@ def test_verbs_are_described_in_full() -> None:
         assert entry["examples"], verb
         assert entry["summary"] == VERBS[verb].summary
     mutating = {verb for verb, entry in described()["verbs"].items() if entry["mutates"]}
-    assert mutating == {"add", "cancel", "prune", "retry", "work"}
+    assert mutating == {"add", "cancel", "prune", "retry", "run", "work"}
     assert described()["verbs"]["prune"]["destructive"] is True
     for verb in ("cancel", "retry"):
         assert isinstance(described()["verbs"][verb]["destructive"], str)

@@ -28,7 +28,7 @@ from tests.cli.contract import Result, call, check, described
 from tests.cli.scene import Scene
 from tests.helpers import clean_env
 
-CHANGING = ("add", "backup", "cancel", "prune", "retry", "work")
+CHANGING = ("add", "backup", "cancel", "prune", "retry", "run", "work")
 READING = tuple(sorted(VERBS.keys() - set(CHANGING)))
 
 RELAXED: dict[str, Any] = {
@@ -136,7 +136,7 @@ def bounded(words: Sequence[str], unsettled: Sequence[int]) -> tuple[str, ...] |
         return tuple(words)
     at = list(words).index("--") if "--" in words else len(words)
     own, rest = tuple(words[:at]), tuple(words[at:])
-    if own[0] == "work" or (own[0] == "output" and args.follow and args.id in unsettled):
+    if own[0] in ("run", "work") or (own[0] == "output" and args.follow and args.id in unsettled):
         return None
     if own[0] == "add" and (args.wait or args.follow):
         return None  # nobody runs the job
@@ -218,7 +218,7 @@ def test_reading_verbs_are_total_and_change_nothing(
     assert fingerprint(still.folder) == before
 
 
-@pytest.mark.parametrize("verb", sorted({*CHANGING} - {"work"}))
+@pytest.mark.parametrize("verb", sorted({*CHANGING} - {"run", "work"}))
 def test_changing_verbs_are_total(verb: str, still: Scene, record_property: Count) -> None:
     cases: list[object] = []
     before = fingerprint(still.folder)
@@ -449,6 +449,37 @@ def test_the_real_program_is_total_too(record_property: Count) -> None:
             cases.append(limited)
             result = in_process_of_its_own(limited, folder)
             check(result, mode="text" if _is_silent(result) else None)
+
+    counted(run, cases, record_property)
+
+
+RUN_FLAGS = [
+    flag
+    for flag in load("run").flags
+    if flag.name not in ("--after", "--at", "--db", "--json", "--no-retry", "-c")
+]
+
+
+def test_run_is_total_too(record_property: Count) -> None:
+    """Any flags, but a command of ours: junk is not executed."""
+    cases: list[object] = []
+    flags = st.lists(st.one_of(*map(flag_words, RUN_FLAGS)), max_size=3)
+
+    @settings(max_examples=15, **RELAXED)
+    @given(flags, st.sampled_from(("true", "false")), st.sampled_from(([], ["--json"])))
+    def run(flags: list[list[str]], command: str, mode: list[str]) -> None:
+        given = [word for each in flags for word in each]
+        words = ("run", *mode, *given, "--no-retry", "--", command)
+        with scratch() as folder:
+            result = in_process_of_its_own(words, folder)
+            args = accepted(words)
+            if result.status in (1, 6) and args is not None and (folder / ".spoolctl").exists():
+                assert (command == "false") == (result.status == 1) or args.cwd is not None
+                if mode:
+                    contract.conforms(result.json()["data"], "verbs", "run")
+            else:
+                check(result)
+        cases.append(words)
 
     counted(run, cases, record_property)
 

@@ -217,7 +217,7 @@ def test_reads_conform(scene: Scene, count: Callable[[Log], None]) -> None:
     for words in WITHOUT_QUEUE:
         log.both(words)
     count(log)
-    for verb in VERBS.keys() - {"add", "work", "wait", "retry", "cancel", "prune", "backup"}:
+    for verb in VERBS.keys() - {"add", "work", "wait", "retry", "cancel", "prune", "backup", "run"}:
         assert {(verb, "envelope", True), (verb, "text", True)} <= log.seen, verb
     assert ("output", "raw", True) in log.seen
     assert ("events", "frames", True) in log.seen
@@ -311,9 +311,42 @@ def test_work_conforms(
     record_property("validated outputs", 1)
 
 
+RUN: list[tuple[int, tuple[str, ...]]] = [
+    (0, ("run", "--tag", "a=b", "--env", "A=b", "--key", "x", "--at", "1700000000", "--", "true")),
+    (0, ("run", "--priority", "5", "--stdin", "file", "--note", "n", "--trust", "-c", "cat")),
+    (3, ("run", "--no-retry", "--no-timeout", "--shell", "sh", "-c", "echo out; exit 3")),
+    (4, ("run", "--final-exit", "4", "--retry-delay", "1,2", "--jitter", "0.5", "-c", "exit 4")),
+    (6, ("run", "--max-retries", "0", "--max-crashes", "1", "--", "/no/such/program")),
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    RUN,
+    ids=lambda each: " ".join(map(str, each[:3])) if isinstance(each, tuple) else str(each),
+)
+def test_run_conforms(
+    own_scene: Scene,
+    status: int,
+    words: tuple[str, ...],
+    record_property: Callable[[str, object], None],
+) -> None:
+    (own_scene.folder / "file").write_text("text\n")
+    text = spoolctl(*placed(words, own_scene.db), cwd=own_scene.folder)
+    assert text.returncode == status
+    for line in text.stderr.splitlines():
+        assert line.startswith(("spoolctl: job ", "warning: ")), line
+    done = spoolctl(*in_json(placed(words, own_scene.db)), cwd=own_scene.folder)
+    assert (done.returncode, done.stderr) == (status, "")
+    result = Result(words, 0, done.stdout.encode(), b"")
+    contract.check_envelope(result)
+    assert result.json()["ok"]
+    record_property("validated outputs", 2)
+
+
 def test_places_without_a_queue_conform(tmp_path: Path, count: Callable[[Log], None]) -> None:
     log = Log(tmp_path)
-    readers = [name for name in VERBS if name not in ("add", "work", "backup", "completion")]
+    readers = [name for name in VERBS if name not in ("add", "run", "work", "backup", "completion")]
     for name in readers:
         example = contract.described()["verbs"][name]["examples"][0][1:]
         log.both(tuple(word for word in example if word not in ("--json", "--raw")))
@@ -341,7 +374,7 @@ def test_unusable_files_conform(kind: str, tmp_path: Path, count: Callable[[Log]
         db = tmp_path / "file" / "queue.db"
     log = Log(tmp_path)
     for name, entry in contract.described()["verbs"].items():
-        if kind == "an empty file" and name == "add":
+        if kind == "an empty file" and name in ("add", "run"):
             continue  # becomes a queue
         if name in ("work", "completion"):
             continue
@@ -362,7 +395,7 @@ def test_a_newer_layout_conforms(own_scene: Scene, count: Callable[[Log], None])
         db.execute("PRAGMA user_version = 9999")
     db.close()
     log = Log(own_scene.folder)
-    for name in ("status", "list", "add", "prune", "cancel", "wait", "events", "doctor"):
+    for name in ("status", "list", "add", "run", "prune", "cancel", "wait", "events", "doctor"):
         example = contract.described()["verbs"][name]["examples"][0][1:]
         assert log.both(placed(tuple(example), own_scene.db)).status == 3, name
     count(log)

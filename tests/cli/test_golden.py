@@ -69,6 +69,13 @@ STEPS: dict[str, list[list[str]]] = {
         ["backup", "copy.db"],
         ["backup", "copy.db"],
     ],
+    "run": [
+        ["run", "--", "echo", "hello"],
+        ["run", "--no-retry", "-c", "echo out; echo err >&2; exit 3"],
+        ["run", "--final-exit", "2", "--queue", "b", "-c", "exit 2"],
+        ["run"],
+        ["run", "--batch", "file"],
+    ],
 }
 """Scene -> calls, in order; each once for people and, if it only reads, once for programs."""
 
