@@ -37,7 +37,7 @@ from spoolctl.engine.clock import SystemClock
 from spoolctl.errors import InvalidInput, NotFound, StoreUnusable, WaitTimeout
 from spoolctl.process.filesystem import file_system
 from spoolctl.store import open_store
-from spoolctl.submission import CAPTURED, Captures, new_job
+from spoolctl.submission import CAPTURED, Captures, as_job, new_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class Queue:
         Raises: as `add`.
         """
         captures = Captures()
-        requests = [_as_job(each, options, captures) for each in jobs]
+        requests = [as_job(each, options, captures) for each in jobs]
         return [added.job for added in self.submit(requests)]
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Added]:
@@ -630,21 +630,6 @@ class Queue:
         with suppress(OSError):
             if os.path.isdir(support_dir(self.path)):
                 ring(folder, tokens)
-
-
-def _as_job(
-    job: Sequence[str] | Mapping[str, Any] | NewJob,
-    options: Mapping[str, Any],
-    captures: Captures,
-) -> NewJob:
-    if isinstance(job, NewJob):
-        return job
-    own = job if isinstance(job, Mapping) else {"argv": job}
-    asked = {**options, **own}
-    if asked.get("context") is None:
-        names = asked.get("capture_env", CAPTURED)
-        asked["context"] = captures.of(names, with_cwd=asked.get("cwd") is None)
-    return new_job(**asked)
 
 
 def _state(value: State | str) -> State:

@@ -6,7 +6,7 @@ All checks happen here or in `core.checks`, before any queue is opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from spoolctl.core import checks
 from spoolctl.core.limits import LIMITS
@@ -16,7 +16,7 @@ from spoolctl.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     T = TypeVar("T")
 
@@ -241,3 +241,20 @@ def _stdin(data: bytes | None) -> bytes | None:
     if len(data) > LIMITS["stdin_bytes"].maximum:
         raise InvalidInput(f"stdin: at most {LIMITS['stdin_bytes'].maximum} bytes")
     return data
+
+
+def as_job(
+    job: Sequence[str] | Mapping[str, Any] | NewJob,
+    options: Mapping[str, Any],
+    captures: Captures,
+) -> NewJob:
+    """The job that one entry of a list asks for: a command, a mapping of `new_job`'s arguments
+    with `argv`, or a job as it is. `options` hold where the entry does not say otherwise."""
+    if isinstance(job, NewJob):
+        return job
+    own = job if isinstance(job, Mapping) else {"argv": job}
+    asked = {**options, **own}
+    if asked.get("context") is None:
+        names = asked.get("capture_env", CAPTURED)
+        asked["context"] = captures.of(names, with_cwd=asked.get("cwd") is None)
+    return new_job(**asked)
