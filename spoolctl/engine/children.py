@@ -11,7 +11,7 @@ import contextlib
 import os
 
 from spoolctl.core.tuples import NamedTuple
-from spoolctl.process.table import children_of_self
+from spoolctl.process.table import children_of
 
 
 class Exit(NamedTuple):
@@ -42,7 +42,7 @@ class Children:
     def collect_strangers(self) -> None:
         """Collect orphans that a watched child, kept for long, hides from `poll`."""
         if self._kept:
-            for pid in (children_of_self() or set()) - self._known:
+            for pid in (children_of("self") or set()) - self._known:
                 _collect(pid)
 
     @property

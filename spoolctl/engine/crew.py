@@ -280,6 +280,10 @@ class Crew:
             ending = running.ending
             if ending is None or ending.gone or running.due_mono > now.mono:
                 continue
+            wait: float | None = ending.strike(now.mono)
+            if wait:
+                running.due_mono = now.mono + wait
+                continue
             look = snapshot()
             ending.include(self._orphans_of(running, look))
             wait = ending.step(look, now.mono)

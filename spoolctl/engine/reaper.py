@@ -195,7 +195,8 @@ class Reaper:
     def _is_gone(self, recovery: Recovery, snapshot: Callable[[], Snapshot], now: Instant) -> bool:
         ending = recovery.ending
         if not ending.gone:
-            wait = ending.step(snapshot(), now.mono)
+            wait: float | None = ending.strike(now.mono)
+            wait = wait or ending.step(snapshot(), now.mono)
             if wait is not None:
                 recovery.due_mono = now.mono + wait
                 if ending.stuck:

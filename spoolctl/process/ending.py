@@ -3,6 +3,9 @@
 TERM (and CONT, for the stopped) to all, KILL after the grace, again and again, until two looks
 in a row find nothing and the attempt's lock is free. What cannot be ended is said, and
 looked at again at a slower pace.
+
+Those who are known without a look at all processes are signaled before one is taken: on a
+busy machine it can take seconds.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import signal
 from collections.abc import Collection
 
 from spoolctl.process import locks, table
+from spoolctl.process.family import family
 from spoolctl.process.search import ALL_NETS, Key, Snapshot, Target
 from spoolctl.process.table import Proc
 
@@ -103,8 +107,12 @@ class Ending:
         self._nets = nets
         self._signals = signals or Signals()
         self._kill_at = now_mono if force else now_mono + grace_s
-        self._known: set[Key] = set()
-        self._asked: set[Key] = set()
+        self._known: dict[Key, Proc] = {}
+        self._sessions: dict[int, int] = {}
+        self._asked_first: int | None = None  # when, in the unit of Proc.start
+        self._struck: set[int] = set()
+        self._looked = False
+        self._asked: dict[Key, str] = {}
         self._denied: set[Key] = set()
         self._kills = 0
         self._quiet_looks = 0
@@ -115,11 +123,38 @@ class Ending:
 
     def include(self, procs: Collection[Proc]) -> None:
         """Count these among the attempt's: found by other means, their descendants too."""
-        self._known.update((proc.pid, proc.start) for proc in procs)
+        self._known.update(((proc.pid, proc.start), proc) for proc in procs)
 
-    def hurry(self, now_mono: float) -> None:
-        """End the grace now."""
-        self._kill_at = min(self._kill_at, now_mono)
+    def strike(self, now_mono: float) -> float:
+        """Signal the command, its descendants and whoever was found before, without a look at
+        all processes. To be called before each `step`; acts once with TERM, once with KILL.
+
+        Returns the seconds to wait before that step: most are gone a moment later.
+        """
+        number = signal.SIGTERM if now_mono < self._kill_at else signal.SIGKILL
+        if self.gone or number in self._struck or "descendants" not in self._nets:
+            return 0.0
+        self._struck.add(number)
+        pid, start = self.target.pid, self.target.start
+        moment = table.now_ticks()
+        if pid is None or start is None or moment is None:
+            return 0.0
+        members = family(pid, start)
+        if members is None:  # without them a look that comes later could miss somebody
+            return 0.0
+        self.include(members)
+        # Their leader may be gone when we look: then this tells whose the session is.
+        self._sessions.update((proc.sid, moment) for proc in members if proc.sid == proc.pid)
+        if number == signal.SIGKILL:
+            members = list(self._known.values())
+            for proc in members:
+                self._signal_kill(proc)
+        else:
+            members = [proc for proc in members if proc.lives]
+            self._asked_first = moment
+            for proc in members:
+                self._ask_one(proc)
+        return _FIRST_S if members else 0.0
 
     def step(self, snapshot: Snapshot, now_mono: float) -> float | None:
         """Look and act. Returns the seconds until the next step, None when all is gone."""
@@ -130,7 +165,7 @@ class Ending:
         self._last = snapshot
         if snapshot.blind:
             return self._step_blind(now_mono)
-        found = snapshot.search(self.target, self._known, self._nets)
+        found = snapshot.search(self.target, self._known.keys(), self._nets, self._sessions)
         if found.inside:
             self.stuck = "this process itself belongs to the attempt"
             return _STUCK_LONGEST_S
@@ -174,8 +209,8 @@ class Ending:
     def _end(self, members: list[Proc], snapshot: Snapshot, now: float) -> float:
         self._quiet_looks = 0
         keys = {(proc.pid, proc.start) for proc in members}
-        fresh = not keys <= self._known
-        self._known |= keys
+        fresh = not keys <= self._known.keys()
+        self.include(members)
         if now < self._kill_at:
             self._helpless_since = self.stuck = None
             self._ask(members)
@@ -187,18 +222,28 @@ class Ending:
         return self._wait_for(self._reason_alive(members), now)
 
     def _ask(self, members: list[Proc]) -> None:
-        first = not self._asked
+        first, self._looked = not self._looked, True
         alive = {proc.pid for proc in members}
         for proc in members:
-            key = (proc.pid, proc.start)
-            # Once: to many programs a second one means "at once". And what a process that
-            # was asked starts to clean up may do its work; an orphan will not be told by
-            # its parent.
-            if key not in self._asked and (first or proc.ppid not in alive):
-                self._asked.add(key)
-                self._signals.one(proc, signal.SIGTERM)
-            if proc.state == "T":
+            # What a process that was asked starts to clean up may do its work; an orphan
+            # will not be told by its parent.
+            if proc.ppid not in alive or (first and self._is_older_than_the_first_ask(proc)):
+                self._ask_one(proc)
+            elif proc.state == "T":
                 self._signals.one(proc, signal.SIGCONT)
+
+    def _is_older_than_the_first_ask(self, proc: Proc) -> bool:
+        return self._asked_first is None or int(proc.start) < self._asked_first
+
+    def _ask_one(self, proc: Proc) -> None:
+        key = (proc.pid, proc.start)
+        # Once: to many programs a second one means "at once". But a child that was asked
+        # between its fork and its execve may have caught it with what its parent had set up.
+        if self._asked.get(key) != proc.image:
+            self._asked[key] = proc.image
+            self._signals.one(proc, signal.SIGTERM)
+        if proc.state == "T":
+            self._signals.one(proc, signal.SIGCONT)
 
     def _kill(self, members: list[Proc], snapshot: Snapshot) -> None:
         self._kills += 1
@@ -208,8 +253,11 @@ class Ending:
             for member in snapshot.whole_groups(members):
                 self._signals.group(member, signal.SIGKILL)
         for proc in members:
-            if self._signals.one(proc, signal.SIGKILL) == "denied":
-                self._denied.add((proc.pid, proc.start))
+            self._signal_kill(proc)
+
+    def _signal_kill(self, proc: Proc) -> None:
+        if self._signals.one(proc, signal.SIGKILL) == "denied":
+            self._denied.add((proc.pid, proc.start))
 
     def _wait_for(self, reason: str, now: float) -> float:
         """Nothing more can be done than to look again, at a slower pace after a while."""

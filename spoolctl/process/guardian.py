@@ -31,6 +31,7 @@ _CODE = (
 )
 _PIPE, _ROSTER, _GUARD = 3, 4, 5
 _LONGEST_S = 3600.0
+_NICE = -20  # the little that is to be done comes before what keeps the machine busy
 
 _guardians: weakref.WeakSet[Guardian] = weakref.WeakSet()
 
@@ -175,6 +176,8 @@ def main() -> None:
     _close_others()
     while os.read(_PIPE, 4096):
         pass
+    with contextlib.suppress(OSError):  # not everybody may
+        os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     entries = read_roster(_ROSTER, folder)
     targets = [Target(e.token, e.pid, e.start, e.lock_path) for e in entries]
     end_all(targets, grace_s=grace_s, until_mono=time.monotonic() + _LONGEST_S)

@@ -8,7 +8,8 @@ attempt's *lock* is held by somebody whom the others did not find, whoever has i
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.process import locks, table
@@ -16,6 +17,8 @@ from spoolctl.process.table import Proc
 
 ALL_NETS = frozenset({"session", "descendants", "environment", "lock"})
 """The nets of a search. Fewer are used only to show what each of them finds."""
+
+NO_SESSIONS: Mapping[int, int] = MappingProxyType({})
 
 Key = tuple[int, str]
 """Pid and start: one process, whatever becomes of its number."""
@@ -97,8 +100,11 @@ class Snapshot:
         target: Target,
         known: Collection[Key] = frozenset(),
         nets: Collection[str] = ALL_NETS,
+        sessions: Mapping[int, int] = NO_SESSIONS,
     ) -> Found:
-        """Find the attempt's live processes. `known` are those that earlier looks found.
+        """Find the attempt's live processes. `known` are those that earlier looks found,
+        `sessions` those of which it was certain at a moment (in the unit of `start`) that
+        the attempt leads them.
 
         Zombies, the searcher and its ancestors are never among them; reused pids are told
         by start times. Whatever an attempt forked is no older than its command, so older
@@ -116,6 +122,9 @@ class Snapshot:
         if "environment" in nets:
             found.update(_by_pid(self._marked(target.token, since)))
         known_pids = {pid for pid, _ in known}
+        if "session" in nets:
+            for sid, moment in sessions.items():
+                found.update(_by_pid(self._in_session_at(sid, moment, since)))
         self._close(found, target, known_pids, since, nets)
         inside = not self._lineage.isdisjoint(found)
         if "lock" in nets and not self._live(found):
@@ -170,6 +179,13 @@ class Snapshot:
                     if proc.sid in found or proc.sid in known_pids or proc.sid == target.pid
                 }:
                     found.update(_by_pid(p for p in self._sessions[sid] if int(p.start) >= since))
+
+    def _in_session_at(self, sid: int, moment: int, since: int) -> list[Proc]:
+        """Those who were in the session at that moment: nobody joins one, but by birth.
+
+        A number that is a session's stays taken until the last of them has ended.
+        """
+        return [p for p in self._sessions.get(sid, ()) if since <= int(p.start) < moment]
 
     def _unsure(self, found: dict[int, Proc], target: Target, since: int) -> dict[int, Proc]:
         """Those in a session with the command's number for whom nothing else speaks.

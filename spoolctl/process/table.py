@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from collections.abc import Iterable
 
 from spoolctl.core.tuples import NamedTuple
@@ -25,6 +26,7 @@ class Proc(NamedTuple):
     """One process. `pid` and `start` together name it; `start` as in `core.records.Identity`.
 
     `state` is the letter of proc(5). `kernel`: a thread of the kernel. `name`: for messages.
+    `image`: changes with each execve(2), where that can be seen.
     """
 
     pid: int
@@ -36,6 +38,7 @@ class Proc(NamedTuple):
     threads: int
     kernel: bool
     name: str
+    image: str = ""
 
     @property
     def lives(self) -> bool:
@@ -172,21 +175,28 @@ def holders(procs: Iterable[Proc], path: str) -> list[Proc]:
     return [proc for proc in procs if not proc.kernel and _holds(proc.pid, name, lock)]
 
 
-def children_of_self() -> set[int] | None:
-    """The pids of this process's children, uncollected ones included; None if unknown.
+def children_of(pid: int | str) -> set[int] | None:
+    """The children of the process `pid` (`"self"`: of this one), uncollected ones included.
 
-    Exact only while nobody collects children at the same time (proc(5), `children`).
+    None if unknown. Exact only while none of them ends or is collected (proc(5), `children`).
     """
     if sys.platform == "darwin":
         return None
     found: set[int] = set()
     try:
-        for thread in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{thread}/children", "rb") as file:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 found.update(map(int, file.read().split()))
     except (OSError, ValueError):
         return None
     return found
+
+
+def now_ticks() -> int | None:
+    """This moment in the unit of `Proc.start`; None where that is not known."""
+    if sys.platform == "darwin":
+        return None
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def _exists(pid: int) -> bool:
@@ -209,7 +219,7 @@ def _read_stat(pid: int) -> Proc:
         os.close(fd)
     # The name may hold anything, also ") R 1": the last parenthesis ends it.
     end = data.rindex(b")")
-    part = data[end + 2 :].split(None, 20)
+    part = data[end + 2 :].split(None, 26)
     return Proc(
         pid,
         part[19].decode(),
@@ -220,6 +230,8 @@ def _read_stat(pid: int) -> Proc:
         int(part[17]),
         int(part[6]) & _PF_KTHREAD != 0,
         data[data.index(b"(") + 1 : end].decode("utf-8", "replace"),
+        # Where its stack begins: another place, by chance, for each program.
+        part[25].decode(),
     )
 
 

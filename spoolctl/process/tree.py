@@ -21,7 +21,6 @@ __all__ = [
     "Proc",
     "Snapshot",
     "Target",
-    "count_survivors",
     "end_all",
     "other_children",
 ]
@@ -43,27 +42,33 @@ def end_all(
         (now, Ending(target, grace_s=grace_s, now_mono=now, nets=nets)) for target in targets
     ]
     while waiting:
-        snapshot = Snapshot.take()
         now = time.monotonic()
-        after = []
-        for due, ending in waiting:
-            pause = ending.step(snapshot, now) if due <= now else due - now
-            if pause is not None:
-                after.append((now + pause, ending))
-        waiting = after
+        waiting = [
+            (now + ending.strike(now) if due <= now else due, ending) for due, ending in waiting
+        ]
+        if any(due <= now for due, _ in waiting):
+            waiting = _step(waiting)
+        now = time.monotonic()
         if until_mono is not None and now >= until_mono:
             break
         if waiting:
             wake = min(due for due, _ in waiting)
             if until_mono is not None:
                 wake = min(wake, until_mono)
-            time.sleep(max(0.0, wake - time.monotonic()))
+            time.sleep(max(0.0, wake - now))
     return [ending for _, ending in waiting]
 
 
-def count_survivors(target: Target) -> int:
-    """How many processes of the attempt live at this moment."""
-    return len(Snapshot.take().members(target))
+def _step(waiting: list[tuple[float, Ending]]) -> list[tuple[float, Ending]]:
+    """One look for all that are due; those that remain, each with its next time."""
+    snapshot = Snapshot.take()
+    now = time.monotonic()
+    after = []
+    for due, ending in waiting:
+        pause = ending.step(snapshot, now) if due <= now else due - now
+        if pause is not None:
+            after.append((now + pause, ending))
+    return after
 
 
 def other_children(known: Collection[int]) -> bool | None:
@@ -74,5 +79,5 @@ def other_children(known: Collection[int]) -> bool | None:
     """
     if not table.is_ours():
         return None
-    children = table.children_of_self()
+    children = table.children_of("self")
     return None if children is None else not children <= set(known)

@@ -120,14 +120,33 @@ CASES: dict[str, tuple[Act, int]] = {
 }
 
 
+LOOP = "while 1: pass"
+SLEEPERS = """
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+os.setpgid(0, 0)
+for _ in range({}):
+    if not os.fork():
+        time.sleep(10**6)
+print(flush=True)
+time.sleep(10**6)
+"""
+
+
 @contextmanager
-def burning(processes: int) -> Iterator[None]:
-    """Keep the processors busy with this many endless loops."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while 1: pass"]) for _ in range(processes)]
+def burning(loops: int, asleep: int) -> Iterator[None]:
+    """Keep the processors busy with endless loops, and the table of processes full."""
+    others = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(loops)]
+    full = subprocess.Popen([sys.executable, "-c", SLEEPERS.format(asleep)], stdout=subprocess.PIPE)
+    assert full.stdout is not None
     try:
+        full.stdout.readline()
         yield
     finally:
-        for loop in loops:
+        full.stdout.close()
+        full.terminate()
+        full.wait()
+        for loop in others:
             loop.kill()
             loop.wait()
 
@@ -136,15 +155,22 @@ def main() -> None:
     """Measure everything and print the table."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.chaos.latency", description=__doc__)
     parser.add_argument("--repeat", type=int, default=50, help="measurements of each kind (50)")
-    repeat = parser.parse_args().repeat
+    parser.add_argument("--busy", type=int, action="append", help="endless loops beside it")
+    parser.add_argument("--asleep", type=int, default=0, help="sleeping processes beside it (0)")
+    parser.add_argument("--kills", action="store_true", help="deaths of workers only")
+    asked = parser.parse_args()
     cores = os.cpu_count() or 1
     print("| from ... to the end of the tree | machine | median | worst |")
     print("|---|---|---|---|")
-    for busy in (0, 2 * cores):
+    for busy in asked.busy or (0, 2 * cores):
         machine = f"{busy} busy loops on {cores} cores" if busy else "idle"
+        if asked.asleep:
+            machine += f", {asked.asleep:,} asleep"
         for name, (act, attempts) in CASES.items():
-            with burning(busy):
-                times = [1000 * measure(act, attempts) for _ in range(repeat)]
+            if asked.kills and act is not kill:
+                continue
+            with burning(busy, asked.asleep):
+                times = [1000 * measure(act, attempts) for _ in range(asked.repeat)]
             median = statistics.median(times)
             print(f"| {name} | {machine} | {median:.0f} ms | {max(times):.0f} ms |", flush=True)
 

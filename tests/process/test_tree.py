@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from spoolctl.process import table, tree
+from spoolctl.process import table
 from spoolctl.process.tree import Ending, Snapshot, end_all
 from tests.helpers import clean_env, eventually
 from tests.process.staging import HERE, Attempt, Stage, needs_namespaces, step_until_gone
@@ -210,17 +210,6 @@ def test_force_leaves_no_grace(stage: Stage) -> None:
     assert stage.alive() == []
 
 
-def test_hurry_ends_the_grace(stage: Stage) -> None:
-    attempt = stage.hide("ignore")
-    ending = Ending(attempt.target, grace_s=30, now_mono=time.monotonic())
-    for _ in range(3):
-        assert ending.step(Snapshot.take(), time.monotonic()) is not None
-    assert stage.alive() != []
-    ending.hurry(time.monotonic())
-    step_until_gone(ending)
-    assert stage.alive() == []
-
-
 @pytest.mark.parametrize("kind", ["wide", "hop", "hop-session", "respawn"])
 def test_a_fork_storm_is_ended(stage: Stage, kind: str) -> None:
     attempt = stage.start(sys.executable, "-I", "-S", str(HERE / "storm.py"), kind, "U")
@@ -351,11 +340,11 @@ def test_end_all_gives_up_at_its_deadline(stage: Stage) -> None:
     assert not left.gone
 
 
-def test_count_survivors(stage: Stage) -> None:
+def test_what_a_success_left_running_is_found_and_counted(stage: Stage) -> None:
     attempt = stage.start("sh", "-c", "setsid sleep U & sleep U & exit 0")
     stage.settle(2)
     assert attempt.collect() == 0
-    assert tree.count_survivors(attempt.target) == 2
+    assert len(attempt.members()) == 2
 
 
 def test_without_descriptors_nobody_is_declared_gone(stage: Stage) -> None:
