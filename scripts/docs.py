@@ -5,8 +5,8 @@
     python3 scripts/docs.py --check    writes nothing; exit 1 and names if one is out of date
 
 Sources: `spoolctl.core.states.TRANSITIONS` for states.md, the verb specifications of the
-command line for verbs/*.md, and the two texts quickstart.txt and comparison-rq.txt, which
-are never edited: quickstart.md and comparison-rq.md only lay them out.
+command line for verbs/*.md and configuration.md, and the two texts quickstart.txt and
+comparison-rq.txt, which are never edited: quickstart.md and comparison-rq.md only lay them out.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "scripts"))
 
+import docs_configuration  # noqa: E402
 import docs_seeds  # noqa: E402
 import docs_states  # noqa: E402
 import docs_verbs  # noqa: E402
 
 PAGES: dict[str, Callable[[], str]] = {
     "states.md": docs_states.page,
+    "configuration.md": docs_configuration.page,
     "quickstart.md": lambda: docs_seeds.quickstart((DOCS / "quickstart.txt").read_text("utf-8")),
     "comparison-rq.md": lambda: docs_seeds.comparison(
         (DOCS / "comparison-rq.txt").read_text("utf-8")

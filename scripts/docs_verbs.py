@@ -182,6 +182,8 @@ def _meaning(flag: Flag) -> str:
         notes.append(_range(flag.limit))
     if flag.words:
         notes.append("or " + ", ".join(f"`{word}`" for word in flag.words))
+    if flag.config is not None:
+        notes.append(f"default in the [config file](../configuration.md): `{flag.config}`")
     return "; ".join(notes)
 
 

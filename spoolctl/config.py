@@ -16,6 +16,7 @@ from spoolctl.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 FOLDER = ".spoolctl"
@@ -25,11 +26,12 @@ VARIABLE = "SPOOLCTL_DB"
 SOURCES = ("flag", "environment", "project_config", "default")
 """Names of the places that may name the queue, the strongest first."""
 
-RECOGNIZED_KEYS = ("db_path",)
-"""Keys of the config file besides `version`."""
-
 MAX_BYTES = 1 << 20
 """A config file that is larger is no config file."""
+
+
+NOT_USED = "it was not needed to find the queue, and none of its defaults is used"
+"""What is said of a broken file where the queue was named by a flag or variable."""
 
 
 class ConfigBroken(InvalidInput):
@@ -43,17 +45,19 @@ class ConfigBroken(InvalidInput):
 
 
 class Config(NamedTuple):
-    """The content of a config file. `db_path` is as written, `unknown_keys` are sorted."""
+    """The content of a config file. `db_path` is as written, `settings` is all the rest,
+    which means nothing here: defaults for the flags of verbs, not checked."""
 
     db_path: str | None
-    unknown_keys: tuple[str, ...]
+    settings: Mapping[str, Any]
 
 
 class Location(NamedTuple):
     """Which file is the queue (resolved, absolute), and why that one.
 
     `config_path`: the config file that was looked for, whether or not it exists.
-    `remarks`: sentences on what was overlooked: a broken config file that was not needed.
+    `settings`: what the file says besides. `remarks`: sentences on what was overlooked: a
+    broken config file that was not needed.
     """
 
     path: str
@@ -61,7 +65,7 @@ class Location(NamedTuple):
     config_path: str
     config_exists: bool
     config_valid: bool
-    ignored_keys: tuple[str, ...]
+    settings: Mapping[str, Any]
     remarks: tuple[str, ...]
 
 
@@ -82,7 +86,7 @@ def locate(flag: str | None = None) -> Location:
     except ConfigBroken as broken:
         if named is None:
             raise
-        remarks = (f"{broken}; it was not needed to find the queue",)
+        remarks = (f"{broken}; {NOT_USED}",)
     if named is not None:
         path, source = named
     elif config is not None and config.db_path is not None:
@@ -96,9 +100,20 @@ def locate(flag: str | None = None) -> Location:
         config_path=config_path,
         config_exists=config is not None or bool(remarks),
         config_valid=not remarks,
-        ignored_keys=config.unknown_keys if config else (),
+        settings=config.settings if config else {},
         remarks=remarks,
     )
+
+
+def without_config(found: Location, broken: ConfigBroken) -> Location:
+    """The same place where a value of the config file proved to be bad.
+
+    Raises:
+        ConfigBroken: this one, if the queue was not named in another way.
+    """
+    if found.source not in ("flag", "environment"):
+        raise broken
+    return found._replace(config_valid=False, settings={}, remarks=(f"{broken}; {NOT_USED}",))
 
 
 def find_config() -> str:
@@ -135,7 +150,9 @@ def read_config(path: str) -> Config | None:
         raise ConfigBroken(path, "is not a JSON object")
     return Config(
         db_path=_checked(path, content),
-        unknown_keys=tuple(sorted(set(content) - {"version", *RECOGNIZED_KEYS})),
+        settings={
+            key: value for key, value in content.items() if key not in ("version", "db_path")
+        },
     )
 
 

@@ -100,6 +100,7 @@ VERB = Verb(
             metavar="HOW",
             choices=("exponential", "fixed"),
             default="exponential",
+            config="backoff",
         ),
         Flag(
             "--batch",
@@ -114,6 +115,7 @@ VERB = Verb(
             "which variables to keep: all, none, or names (NAME,LC_*)",
             metavar="NAMES",
             check="capture_env",
+            config="capture_env",
         ),
         Flag(
             "--cwd",
@@ -150,6 +152,7 @@ VERB = Verb(
             "spread waits by up to this fraction of them, either way",
             metavar="FRACTION",
             limit="fraction",
+            config="jitter",
         ),
         Flag(
             "--key",
@@ -179,6 +182,7 @@ VERB = Verb(
             default=20,
             limit="budget",
             words=("unlimited",),
+            config="max_crashes",
         ),
         Flag(
             "--max-retries",
@@ -186,6 +190,7 @@ VERB = Verb(
             "how often the job is run again after it failed",
             default=3,
             limit="budget",
+            config="max_retries",
         ),
         Flag("--no-retry", "boolean", "the same as --max-retries 0", default=False),
         Flag("--no-timeout", "boolean", "let the command run as long as it takes", default=False),
@@ -206,12 +211,20 @@ VERB = Verb(
             default=0,
             limit="priority",
         ),
-        Flag("--queue", "queue", "the lane to put it in", default="default", metavar="NAME"),
+        Flag(
+            "--queue",
+            "queue",
+            "the lane to put it in",
+            default="default",
+            metavar="NAME",
+            config="queue",
+        ),
         Flag(
             "--retry-delay",
             "duration_csv",
             "wait so long before the next try; of several (10,30,60) the last repeats",
             metavar="DURATIONS",
+            config="retry_delay",
         ),
         Flag(
             "--retry-for",
@@ -224,6 +237,7 @@ VERB = Verb(
             "duration",
             "the longest wait between tries (60s)",
             limit="duration_seconds",
+            config="retry_max_delay",
         ),
         Flag(
             "--shell",
@@ -255,6 +269,8 @@ VERB = Verb(
             metavar="SECONDS",
             default=300,
             limit="timeout_seconds",
+            config="timeout",
+            config_null=True,
         ),
         Flag(
             "--wait",
@@ -374,13 +390,16 @@ RETRY_FLAGS = frozenset(
 
 
 def _policy(args: Args) -> RetryPolicy:
-    if not RETRY_FLAGS & args.given:
+    chosen = args.given | args.configured
+    if not RETRY_FLAGS & chosen:
         return DEFAULT_POLICY
     delays: tuple[float, ...] = args.retry_delay or ()
     base_s = DEFAULT_POLICY.base_s
-    if delays and "--backoff" in args.given:
-        if len(delays) > 1:
+    if len(delays) > 1 and "--backoff" in args.given:
+        if "--retry-delay" in args.given:
             raise UsageError("--backoff grows from one --retry-delay, not from a list")
+        delays = ()  # a list of the config file has to give way
+    elif len(delays) == 1 and "--backoff" in chosen:
         base_s, delays = delays[0], ()
     longest_s = args.retry_max_delay
     return RetryPolicy(

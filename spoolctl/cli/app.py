@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from spoolctl.cli import render
+from spoolctl.cli import render, values
 from spoolctl.cli.parse import Args
 from spoolctl.cli.render import Json, Out, Style
-from spoolctl.cli.spec import Verb
+from spoolctl.cli.spec import Flag, Verb
+from spoolctl.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,70 @@ if TYPE_CHECKING:
 
     from spoolctl.config import Location
     from spoolctl.queue import Queue
+
+
+class Place:
+    """Where the queue is, and what is to hold there for flags that are not given."""
+
+    def __init__(self, warnings: list[tuple[str, str]]) -> None:
+        self._warnings = warnings
+        self._location: Location | None = None
+
+    def locate(self, db: str | None) -> Location:
+        """Which file is the queue, and why that one; found once. `db`: the value of `--db`.
+
+        Raises:
+            InvalidInput: a broken config file or an empty path.
+        """
+        if self._location is None:
+            from spoolctl.config import locate
+
+            self._location = locate(db)
+            self._warn()
+        return self._location
+
+    def _warn(self) -> None:
+        remarks = () if self._location is None else self._location.remarks
+        self._warnings.extend(("CONFIG_IGNORED", sentence) for sentence in remarks)
+
+    def defaults(self, args: Args, flags: Sequence[Flag]) -> dict[str, Any]:
+        """What the config file says of these flags, checked by their own rules.
+
+        Raises:
+            ConfigBroken: a value is bad, and the queue was found by this file or by default.
+                Where it was named in another way, there is a warning, and no default at all.
+        """
+        location = self.locate(args.db)
+        from spoolctl.config import ConfigBroken, without_config
+
+        said = [flag for flag in flags if flag.config in location.settings]
+        try:
+            return {
+                flag.name: configured(location.config_path, location.settings, flag)
+                for flag in said
+            }
+        except ConfigBroken as broken:
+            self._location = without_config(location, broken)
+            self._warn()
+            return {}
+
+
+def configured(path: str, settings: Mapping[str, Any], flag: Flag) -> Any:
+    """The value, in the config file at `path`, for a flag whose key it has.
+
+    Raises:
+        ConfigBroken: it is none by the rules of the flag.
+    """
+    key = flag.config or ""
+    value = settings[key]
+    if value is None and flag.config_null:
+        return None
+    try:
+        return values.from_json(flag, value)
+    except InvalidInput as error:
+        from spoolctl.config import ConfigBroken
+
+        raise ConfigBroken(path, f"has a bad `{key}`: {error}") from None
 
 
 class App:
@@ -32,6 +97,7 @@ class App:
         *,
         started_mono: float,
         warnings: list[tuple[str, str]],
+        place: Place,
     ) -> None:
         self.verb = verb
         self.args = args
@@ -40,7 +106,7 @@ class App:
         self.style = Style(args.color, terminal=out.is_terminal())
         self.warnings = warnings
         self._started_mono = started_mono
-        self._location: Location | None = None
+        self._place = place
         self._queue: Queue | None = None
 
     # -- the queue --------------------------------------------------------------------------
@@ -52,13 +118,7 @@ class App:
         Raises:
             InvalidInput: a broken config file or an empty path.
         """
-        if self._location is None:
-            from spoolctl.config import locate
-
-            self._location = locate(self.args.db)
-            for sentence in self._location.remarks:
-                self.warn("CONFIG_IGNORED", sentence)
-        return self._location
+        return self._place.locate(self.args.db)
 
     @property
     def queue(self) -> Queue:

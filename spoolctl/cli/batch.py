@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 
 from spoolctl.cli import add, values
-from spoolctl.cli.parse import Args, UsageError
+from spoolctl.cli.parse import Args, UsageError, set_aside
 from spoolctl.cli.spec import Flag
 from spoolctl.core.records import Added, NewJob
 from spoolctl.errors import InvalidInput, KeyConflict
@@ -118,7 +118,8 @@ def _from_json(args: Args, line: str) -> Args:
             members.update(special(value))
         elif name in MEMBERS:
             members[name] = _value(MEMBERS[name], value)
-            given.add(MEMBERS[name].name)
+            if value is not False:
+                given.add(MEMBERS[name].name)
         else:
             raise values.BadValue(
                 f"has an unknown member {name!r}",
@@ -131,7 +132,18 @@ def _from_json(args: Args, line: str) -> Args:
         members["tag"] = tuple({**dict(args.tag), **dict(members["tag"])}.items())
     if "env" in members:
         members["env"] = (*args.env, *members["env"])
-    return _with(args, given=args.given | given, **members)
+    return _over_config(_with(args, given=args.given | given, **members), given)
+
+
+def _over_config(one: Args, given: set[str]) -> Args:
+    """What a line says leaves no room for defaults of the config file that go against it."""
+    for flag in MEMBERS.values():
+        if flag.name in given:
+            one.configured -= {flag.name}
+        elif flag.name in one.configured and set_aside(add.VERB, flag, frozenset(given)):
+            one.configured -= {flag.name}
+            setattr(one, flag.dest, flag.default)
+    return one
 
 
 def _value(flag: Flag, value: object) -> Any:
@@ -141,9 +153,7 @@ def _value(flag: Flag, value: object) -> Any:
             if not isinstance(value, bool):
                 raise InvalidInput("must be true or false")
             return value
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise InvalidInput("must be text or a number")
-        return values.convert(flag, value if isinstance(value, str) else repr(value))
+        return values.from_json(flag, value)
     except InvalidInput as error:
         raise values.BadValue(
             f"{flag.dest}: {error}", did_you_mean=getattr(error, "did_you_mean", None)

@@ -119,7 +119,8 @@ WARNINGS: dict[str, WarningCode] = {
         "there is no queue at the resolved path", ("events", "list", "prune", "status")
     ),
     "CONFIG_IGNORED": WarningCode(
-        "the config file is broken, and was not needed to find the queue",
+        "the config file is broken, and was not needed to find the queue: none of its defaults "
+        "is used",
         (),
     ),
     "OUTPUT_MISSING": WarningCode("the file of a captured stream is gone", ("feedback", "output")),

@@ -24,15 +24,19 @@ SCHEMA_VERSION = 1
 class UnknownKeys(InvalidInput):
     """The config file has keys that mean nothing to spoolctl."""
 
-    def __init__(self, path: str, keys: tuple[str, ...], recognized: tuple[str, ...]) -> None:
+    def __init__(self, path: str, keys: tuple[str, ...]) -> None:
+        from spoolctl.cli.settings import meant, recognized_keys
+
         names = ", ".join(repr(key) for key in keys)
         super().__init__(f"the config file {path} has unknown keys: {names}")
-        self.remediation = f"remove them; known are: version, {', '.join(recognized)}"
+        hints = [f"{key!r} may be meant to be {meant(key)!r}; " for key in keys if meant(key)]
+        known = ", ".join(("version", *recognized_keys()))
+        self.remediation = f"{''.join(hints)}remove them; known are: {known}"
 
 
 def schema() -> JsonSchema:
     """What `data` looks like."""
-    from spoolctl.config import RECOGNIZED_KEYS
+    from spoolctl.cli.settings import recognized_keys
 
     return shapes.closed(
         config_path=shapes.TEXT,
@@ -40,7 +44,7 @@ def schema() -> JsonSchema:
         valid={"const": True},
         format={"const": FORMAT},
         schema_version={"const": SCHEMA_VERSION},
-        recognized_keys={"const": list(RECOGNIZED_KEYS)},
+        recognized_keys={"const": list(recognized_keys())},
         unknown_keys={"type": "array", "items": shapes.STRING, "maxItems": 0},
     )
 
@@ -48,8 +52,8 @@ def schema() -> JsonSchema:
 VERB = Verb(
     name="config-validate",
     description="Check the config file (default: .spoolctl/config.json, looked for upwards as "
-    "always), strictly: unknown keys, which are ignored otherwise, are errors here. A file that "
-    "does not exist is valid.",
+    "always), strictly: unknown keys, which are ignored otherwise, are errors here, and every "
+    "value is checked by the rules of its flag. A file that does not exist is valid.",
     data_schema="The file, whether it exists, and the keys that may stand in it.",
     schema=schema,
     flags=COMMON,
@@ -63,23 +67,26 @@ VERB = Verb(
 
 def run(args: Args, app: App) -> int:
     """Check one config file."""
-    from spoolctl.config import RECOGNIZED_KEYS, ConfigBroken, find_config, read_config
+    from spoolctl.cli.settings import check, recognized_keys, unknown
+    from spoolctl.config import ConfigBroken, find_config, read_config
 
     path = os.path.realpath(args.path or find_config())
     try:
         config = read_config(path)
+        if config is not None:
+            check(path, config.settings)
     except ConfigBroken as broken:
         broken.remediation = "repair or remove the config file"
         raise
-    if config is not None and config.unknown_keys:
-        raise UnknownKeys(path, config.unknown_keys, RECOGNIZED_KEYS)
+    if config is not None and unknown(config.settings):
+        raise UnknownKeys(path, unknown(config.settings))
     data: dict[str, Any] = {
         "config_path": path,
         "exists": config is not None,
         "valid": True,
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
-        "recognized_keys": list(RECOGNIZED_KEYS),
+        "recognized_keys": list(recognized_keys()),
         "unknown_keys": [],
     }
     lines = [

@@ -7,13 +7,13 @@ variables; what is said here in words alone stands in `contract_texts`.
 from __future__ import annotations
 
 from spoolctl.cli import contract_texts as texts
-from spoolctl.cli import faults
+from spoolctl.cli import faults, settings
 from spoolctl.cli.codes import ERRORS, EXITS, WARNINGS
 from spoolctl.cli.spec import DB, TYPES, Flag, Positional, Verb, load
 from spoolctl.cli.values import PROBES
 from spoolctl.cli.variables import GIVEN_TO_JOBS, VARIABLES
 from spoolctl.cli.verbs import GROUPS, VERBS
-from spoolctl.config import RECOGNIZED_KEYS, SOURCES
+from spoolctl.config import SOURCES
 from spoolctl.core.limits import LIMITS
 from spoolctl.core.retry import BASE_S, CAP_S
 from spoolctl.core.states import TRANSITIONS, AttemptState, Ledger, Reason, State
@@ -125,6 +125,7 @@ def flag_entry(flag: Flag, verb: Verb | None = None) -> Json:
         "unbounded": _unbounded(flag),
         "minimum": minimum,
         "maximum": maximum,
+        "config_key": flag.config,
         "malformed_expectations": faults.expectations(flag, verb),
     }
 
@@ -273,7 +274,23 @@ def _config() -> Json:
         "format": "json",
         "schema_version": 1,
         "precedence": list(SOURCES),
-        "keys": list(RECOGNIZED_KEYS),
+        "keys": list(settings.recognized_keys()),
+        "defaults": {key: _setting(each) for key, each in settings.settings().items()},
+    }
+
+
+def _setting(each: settings.Setting) -> Json:
+    flag = each.flag
+    minimum, maximum = _range(flag)
+    return {
+        "type": flag.type,
+        "default": settings.plain(settings.default(each)),
+        "used_by": list(each.users),
+        "choices": list(flag.choices) if flag.choices else None,
+        "words": list(flag.words),
+        "null_allowed": flag.config_null,
+        "minimum": minimum,
+        "maximum": maximum,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spoolctl.cli import shapes
+from spoolctl.cli import settings, shapes
 from spoolctl.cli.codes import ERRORS, EXITS, WARNINGS
 from spoolctl.cli.shapes import BOOLEAN, INTEGER, NULL, STRINGS, TEXT, closed, nullable
 from spoolctl.cli.spec import TYPES, JsonSchema
@@ -112,6 +112,20 @@ def _config() -> JsonSchema:
         schema_version=INTEGER,
         precedence=STRINGS,
         keys=STRINGS,
+        defaults=shapes.keyed(settings.settings(), _setting()),
+    )
+
+
+def _setting() -> JsonSchema:
+    return closed(
+        type=shapes.words(TYPES),
+        default={"type": ["string", "number", "array", "null"], "items": shapes.STRING},
+        used_by=STRINGS,
+        choices=nullable(STRINGS),
+        words=STRINGS,
+        null_allowed=BOOLEAN,
+        minimum=INT_OR_NULL,
+        maximum=INT_OR_NULL,
     )
 
 
@@ -141,6 +155,7 @@ def _flag() -> JsonSchema:
         unbounded=BOOLEAN,
         minimum=INT_OR_NULL,
         maximum=INT_OR_NULL,
+        config_key=nullable(TEXT),
         malformed_expectations=EXPECTATIONS,
     )
 

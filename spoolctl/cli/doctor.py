@@ -104,12 +104,12 @@ VERB = Verb(
 
 def run(args: Args, app: App) -> int:
     """Make all checks and show the results."""
-    from spoolctl.config import ConfigBroken, locate
+    from spoolctl.config import ConfigBroken
 
     broken: ConfigBroken | None = None
     place: Location | None = None
     try:
-        place = locate(args.db)
+        place = _locate(args.db)
     except ConfigBroken as error:
         broken = error
     found = _diagnose(place) if place is not None else None
@@ -119,6 +119,19 @@ def run(args: Args, app: App) -> int:
     checks.append(_contract_check())
     data = _data(place, broken, found, checks)
     return app.show(data, lambda: _text(data), exit_code=0 if data["ready"] else 3)
+
+
+def _locate(db: str | None) -> Location:
+    """Where the queue is, after all values of the config file have been looked at."""
+    from spoolctl.cli import settings
+    from spoolctl.config import ConfigBroken, locate, without_config
+
+    place = locate(db)
+    try:
+        settings.check(place.config_path, place.settings)
+    except ConfigBroken as broken:
+        return without_config(place, broken)
+    return place
 
 
 def _diagnose(place: Location) -> Diagnosis:
@@ -133,6 +146,8 @@ def _diagnose(place: Location) -> Diagnosis:
 
 def _config_checks(place: Location | None, broken: Exception | None) -> list[Check]:
     """The first check; where it fails, also those that depend on it."""
+    from spoolctl.cli.settings import unknown
+
     first = CHECKS[0]
     if place is None:
         advice = "repair or remove the config file, or name the queue with --db"
@@ -140,8 +155,9 @@ def _config_checks(place: Location | None, broken: Exception | None) -> list[Che
         return [failed, *_skipped(CHECKS[1:6], first)]
     if place.remarks:
         return [Check(first, "warn", " ".join(place.remarks), "repair or remove the config file")]
-    if place.ignored_keys:
-        names = ", ".join(repr(key) for key in place.ignored_keys)
+    ignored = unknown(place.settings)
+    if ignored:
+        names = ", ".join(repr(key) for key in ignored)
         return [Check(first, "warn", f"keys that mean nothing are ignored: {names}", "remove them")]
     exists = "is understood" if place.config_exists else "does not exist, and need not"
     return [Check(first, "pass", f"{place.config_path} {exists}")]

@@ -98,6 +98,8 @@ def _flag_text(verb: Verb, flag: Flag) -> str:
         text += "; required"
     if flag.default not in (None, False, ()):
         text += f" [default: {flag.default}]"
+    if flag.config is not None:
+        text += f" [config file: {flag.config}]"
     others = [b if a == flag.name else a for a, b in verb.exclusive if flag.name in (a, b)]
     return text + (f"; not with {', '.join(others)}" if others else "")
 

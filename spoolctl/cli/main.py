@@ -61,16 +61,17 @@ def _dispatch(
         return _no_verb(name, out)
     module = import_module(VERBS[name].module)
     verb: Verb = module.VERB
+    from spoolctl.cli.app import App, Place
+
+    place = Place(warnings)
     try:
-        args = parse(verb, words[1:])
+        args = parse(verb, words[1:], place.defaults)
     except HelpAsked:
         from spoolctl.cli.help import verb_help
 
         out.write(render.encode(verb_help(verb)))
         return 0
-    from spoolctl.cli.app import App
-
-    app = App(verb, args, out, started_mono=started_mono, warnings=warnings)
+    app = App(verb, args, out, started_mono=started_mono, warnings=warnings, place=place)
     try:
         status: int = module.run(args, app)
     finally:

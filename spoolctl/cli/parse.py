@@ -19,7 +19,11 @@ from spoolctl.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeAlias
+
+    Defaults: TypeAlias = "Callable[[Args, Sequence[Flag]], Mapping[str, Any]]"
+    """Asked for what the config file says of flags that were not given: flag -> value."""
 
 HELP = ("--help", "-h")
 
@@ -44,11 +48,13 @@ class UsageError(InvalidInput):
 class Args:
     """The arguments of one call: an attribute for each flag and positional.
 
-    `given` holds the names of the flags that were on the command line.
+    `given` holds the names of the flags that were on the command line, `configured` those
+    whose value is from the config file.
     """
 
     def __init__(self) -> None:
         self.given: frozenset[str] = frozenset()
+        self.configured: frozenset[str] = frozenset()
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the verb has no argument {name!r}")
@@ -68,12 +74,13 @@ def wants_json(words: Sequence[str]) -> bool:
     return False
 
 
-def parse(verb: Verb, words: Sequence[str]) -> Args:
-    """The arguments of `verb` from the words after it.
+def parse(verb: Verb, words: Sequence[str], defaults: Defaults | None = None) -> Args:
+    """The arguments of `verb` from the words after it, with `defaults` for what is not given.
 
     Raises:
         HelpAsked: `--help` or `-h` was among them, before any word that makes no sense.
         UsageError: they are wrong; nothing was opened.
+        InvalidInput: from `defaults`.
     """
     scan = _Scan(verb)
     scan.run(list(words))
@@ -81,11 +88,39 @@ def parse(verb: Verb, words: Sequence[str]) -> Args:
         raise _unknown(verb, scan.unknown[0])
     args = _convert(verb, scan)
     _check_exclusive(verb, args)
+    # What the words alone are wrong in comes first, unless the file may complete them.
+    needed = any(flag.required and flag.name not in args.given for flag in verb.flags)
+    if needed:
+        _configure(verb, args, defaults)
     for flag in verb.flags:
-        if flag.required and flag.name not in args.given:
+        if flag.required and flag.name not in args.given | args.configured:
             raise UsageError(f"{verb.name} needs {flag.name}", "MISSING_REQUIRED")
     _assign_positionals(verb, scan, args)
+    if not needed:
+        _configure(verb, args, defaults)
     return args
+
+
+def _configure(verb: Verb, args: Args, defaults: Defaults | None) -> None:
+    wanted = [
+        flag
+        for flag in verb.flags
+        if flag.config and flag.name not in args.given and not set_aside(verb, flag, args.given)
+    ]
+    chosen = defaults(args, wanted) if defaults is not None and wanted else {}
+    for flag in wanted:
+        if flag.name in chosen:
+            value = chosen[flag.name]
+            setattr(args, flag.dest, (value,) if flag.repeatable else value)
+    args.configured = frozenset(chosen)
+
+
+def set_aside(verb: Verb, flag: Flag, given: frozenset[str]) -> bool:
+    """Whether a flag that was given leaves no room for the config file's value of this one."""
+    return any(
+        (one == flag.name and other in given) or (other == flag.name and one in given)
+        for one, other in verb.exclusive
+    )
 
 
 class _Scan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spoolctl.cli.render import duration
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Verb
 from spoolctl.errors import SafetyBlock
 
@@ -25,8 +26,10 @@ def schema() -> JsonSchema:
         freed_bytes=shapes.COUNT,
         dry_run=shapes.BOOLEAN,
         actual=shapes.BOOLEAN,
+        older_than_seconds=shapes.NUMBER,
+        older_than_source=shapes.words(("flag", "project_config")),
         irreversible={"const": True},
-        optional=("irreversible",),
+        optional=("irreversible", "older_than_seconds", "older_than_source"),
     )
 
 
@@ -35,9 +38,10 @@ VERB = Verb(
     description=(
         "Delete settled jobs that finished longer ago than --older-than, with their attempts, "
         "events and output. Jobs that wait or run are never touched. For good: look first "
-        "with --dry-run."
+        "with --dry-run. The age may stand in the config file (keep_for); nothing is deleted "
+        "without this verb."
     ),
-    data_schema="How much was, or would be, deleted.",
+    data_schema="How much was, or would be, deleted, and of what age.",
     schema=schema,
     flags=(
         Flag("--dry-run", "boolean", "only tell what would be deleted", default=False),
@@ -47,6 +51,7 @@ VERB = Verb(
             "how long ago a job must have finished (30d, 12h, 0)",
             limit="duration_seconds",
             required=True,
+            config="keep_for",
         ),
         Flag(
             "--state",
@@ -98,7 +103,14 @@ def run(args: Args, app: App) -> int:
         "freed_bytes": freed,
         "dry_run": args.dry_run,
         "actual": not args.dry_run,
+        "older_than_seconds": args.older_than,
+        "older_than_source": "flag",
     }
+    age = ""
+    if "--older-than" in args.configured:
+        data["older_than_source"] = "project_config"
+        age = f", finished more than {duration(args.older_than)} ago (keep_for in the config file)"
     if args.dry_run:
-        return app.show(data, f"would prune {jobs} job(s), freeing {freed} bytes (dry run)")
-    return app.show({**data, "irreversible": True}, f"pruned {jobs} job(s), freed {freed} bytes")
+        return app.show(data, f"would prune {jobs} job(s), freeing {freed} bytes (dry run){age}")
+    text = f"pruned {jobs} job(s), freed {freed} bytes{age}"
+    return app.show({**data, "irreversible": True}, text)

@@ -40,6 +40,8 @@ BEFORE: tuple[Section, ...] = (
             ".spoolctl/queue.db; the .spoolctl folder is looked for upwards. Set SPOOLCTL_DB once "
             "and every call means the same file.",
             "spoolctl config-show --json",
+            "config-show also lists the defaults that hold here (timeout, max_retries, queue, ...) "
+            "with their sources: .spoolctl/config.json may set them; a flag is stronger.",
             "spoolctl doctor --json",
             "doctor changes nothing; it exits 3 with ok:true when something is not ready: read "
             "data.ready and the checks that failed. A queue that does not exist yet is made by "

@@ -44,7 +44,9 @@ class Flag(NamedTuple):
     `name`: the long form, or the short one where there is no long one. `limit`: a name of
     `core.limits.LIMITS`, which gives range or length. `words`: accepted besides what the
     type says (`unlimited`). `repeatable`: the value is a tuple of all that were given.
-    `check`: name of a further check in `cli/values.py`.
+    `check`: name of a further check in `cli/values.py`. `config`: the key in the config file
+    that sets the default, by the rules of the flag; `config_null`: null is allowed there, and
+    stands for no limit.
     """
 
     name: str
@@ -59,6 +61,8 @@ class Flag(NamedTuple):
     repeatable: bool = False
     required: bool = False
     check: str | None = None
+    config: str | None = None
+    config_null: bool = False
 
     @property
     def dest(self) -> str:

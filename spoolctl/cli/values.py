@@ -59,6 +59,28 @@ def convert(spec: Described, text: str) -> Any:
     return CONVERTERS[spec.type](spec, text)
 
 
+def from_json(spec: Described, value: object) -> Any:
+    """The value that a JSON value stands for: a text as on the command line, a number, or,
+    where the flag takes several with commas, a list of these.
+
+    Raises:
+        InvalidInput: it stands for none.
+    """
+    if isinstance(value, list) and _takes_list(spec):
+        return convert(spec, ",".join(_word(each) for each in value))
+    return convert(spec, _word(value))
+
+
+def _takes_list(spec: Described) -> bool:
+    return spec.type.endswith("_csv") or getattr(spec, "check", None) == "capture_env"
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise InvalidInput("must be text or a number")
+    return value if isinstance(value, str) else repr(value)
+
+
 def closest(word: str, candidates: Sequence[str]) -> str | None:
     """The candidate at edit distance 1 from `word`, if there is one."""
     return next((each for each in sorted(candidates) if _one_edit(word, each)), None)

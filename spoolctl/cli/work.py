@@ -74,6 +74,7 @@ VERB = Verb(
             aliases=("-j",),
             default=1,
             limit="worker_jobs",
+            config="jobs",
         ),
         Flag(
             "--max-jobs",
@@ -87,6 +88,7 @@ VERB = Verb(
             "keep at most so many bytes of each stream (4096, 64K, 10M, 1G; default 1G)",
             metavar="BYTES",
             limit="output_bytes",
+            config="max_output",
         ),
         Flag("--once", "boolean", "make at most one attempt", default=False),
         Flag(
@@ -95,6 +97,7 @@ VERB = Verb(
             "look for work at least so often (5); a doorbell announces it at once",
             metavar="SECONDS",
             limit="poll_interval_seconds",
+            config="poll_interval",
         ),
         Flag(
             "--queue",
@@ -103,6 +106,7 @@ VERB = Verb(
             metavar="NAME",
             default="default",
             repeatable=True,
+            config="queue",
         ),
         Flag(
             "--reap-after",

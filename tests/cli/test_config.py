@@ -41,7 +41,7 @@ def test_the_default_is_here(home: Path) -> None:
         config_path=str(here / "config.json"),
         config_exists=False,
         config_valid=True,
-        ignored_keys=(),
+        settings={},
         remarks=(),
     )
     assert not here.exists()
@@ -135,7 +135,7 @@ def test_precedence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         str(home / "project" / ".spoolctl" / "sub" / "c.db"),
         "project_config",
     )
-    assert (found.config_exists, found.ignored_keys) == (True, ("a", "z"))
+    assert (found.config_exists, found.settings) == (True, {"z": 1, "a": 2})
     monkeypatch.setenv("SPOOLCTL_DB", "e.db")
     assert locate()[:2] == (str(home / "project" / "deep" / "e.db"), "environment")
     assert locate("../f.db")[:2] == (str(home / "project" / "f.db"), "flag")

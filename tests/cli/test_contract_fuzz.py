@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -337,6 +337,19 @@ JSON_VALUES = st.recursive(
     ),
     max_leaves=6,
 )
+KEYS = described()["config"]["defaults"]
+
+
+def setting_values(key: str) -> st.SearchStrategy[object]:
+    """Values that a default may have, many of them good."""
+    setting = KEYS[key]
+    samples = described()["probe_vocabularies"].get(setting["type"], {"valid": "x", "invalid": []})
+    edges = [edge for edge in (setting["minimum"], setting["maximum"]) if edge is not None]
+    good = [samples["valid"], setting["default"], *setting["words"], *(setting["choices"] or ())]
+    odd = ["all", "none", "PATH,LC_*", ["PATH", "TZ"], [10, "1m"], [], None, 1, 0.5, 4096, "7"]
+    return st.sampled_from([*good, *edges, *samples["invalid"], *odd]) | JSON_VALUES
+
+
 CONFIGS = st.fixed_dictionaries(
     {},
     optional={
@@ -344,11 +357,17 @@ CONFIGS = st.fixed_dictionaries(
         "db_path": st.sampled_from(["q.db", "sub/q.db", "", "x" * 4096, "x" * 4097, "\0", "\ud800"])
         | JSON_VALUES.filter(lambda value: not (isinstance(value, str) and "/" in value)),
         "colour": JSON_VALUES,
+        **{key: setting_values(key) for key in KEYS},
     },
+)
+# Few keys at a time: of a file with all of them one is always bad.
+FEW = st.lists(st.sampled_from(sorted(KEYS)), max_size=2).flatmap(
+    lambda keys: st.fixed_dictionaries({key: setting_values(key) for key in keys})
 )
 CONTENTS = (
     st.binary(max_size=60)
     | CONFIGS.map(lambda value: json.dumps(value).encode())
+    | FEW.map(lambda value: json.dumps(value).encode())
     | JSON_VALUES.map(lambda value: json.dumps(value).encode())
     | st.sampled_from(
         [b"", b"{", b"[" * 100_000, b"{}", b"\xff\xfe{\x00", b"\xef\xbb\xbf{}", b"1" * 5000]
@@ -356,19 +375,53 @@ CONTENTS = (
 )
 
 
-def validity(content: bytes) -> tuple[bool, bool]:
-    """Whether a config file can be used, and whether it passes the strict check."""
+class Validity(NamedTuple):
+    """Whether a config file can be read, which of its defaults are bad, whether it has keys
+    that mean nothing."""
+
+    usable: bool
+    bad: frozenset[str] = frozenset()
+    strange: bool = False
+
+    def serves(self, verb: str) -> bool:
+        """Whether the verb can use it."""
+        return self.usable and not any(
+            user.partition(" ")[0] == verb for key in self.bad for user in KEYS[key]["used_by"]
+        )
+
+
+def is_good(key: str, value: object) -> bool:
+    """Whether the command line accepts the value, as its text is written there."""
+    verb, name = KEYS[key]["used_by"][0].split(" ")
+    if value is None:
+        return key == "timeout"
+    if isinstance(value, list):
+        if key not in ("retry_delay", "capture_env"):
+            return False
+        words = value
+    else:
+        words = [value]
+    if not words or not all(type(word) in (str, int, float) for word in words):
+        return False
+    text = ",".join(word if isinstance(word, str) else repr(word) for word in words)
+    rest = ("true",) if verb == "add" else ()
+    return accepted((verb, f"{name}={text}", *rest)) is not None
+
+
+def validity(content: bytes) -> Validity:
+    """What is to be expected of a config file."""
     try:
         value = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError):
-        return False, False
+        return Validity(False)
     if not isinstance(value, dict):
-        return False, False
+        return Validity(False)
     version = value.get("version", 1)
     path = value.get("db_path", "x")
     usable = type(version) is int and version == 1 and isinstance(path, str)
     usable = usable and 1 <= len(path) <= 4096 and "\0" not in path and _is_unicode(path)
-    return usable, usable and set(value) <= {"version", "db_path"}
+    bad = frozenset(key for key in KEYS if key in value and not is_good(key, value[key]))
+    return Validity(usable, bad, not set(value) <= {"version", "db_path", *KEYS})
 
 
 def _is_unicode(text: str) -> bool:
@@ -385,7 +438,9 @@ def test_any_config_file_is_answered(record_property: Count) -> None:
     @settings(max_examples=500, **RELAXED)
     @given(CONTENTS, st.booleans())
     def run(content: bytes, as_json: bool) -> None:
-        usable, strict = validity(content)
+        expected = validity(content)
+        clean = expected.usable and not expected.bad
+        strict = clean and not expected.strange
         flags = ("--json",) if as_json else ()
         with scratch() as folder:
             (folder / ".spoolctl").mkdir()
@@ -399,18 +454,25 @@ def test_any_config_file_is_answered(record_property: Count) -> None:
                 cases.append(result.words)
                 return result
 
-            assert (ask("config-show").status == 0) == usable, content
+            assert (ask("config-show").status == 0) == clean, content
             assert (ask("config-validate").status == 0) == strict, content
             assert (ask("config-validate", str(path)).status == 0) == strict, content
             for verb in ("status", "list", "events", "prune"):
                 words = ("--older-than", "1", "--dry-run") if verb == "prune" else ()
                 # A path that is long enough already is too long below the folder.
                 if b"x" * 4096 not in content:
-                    assert (ask(verb, *words).status == 0) == usable, (verb, content)
+                    assert (ask(verb, *words).status == 0) == expected.usable, (verb, content)
             assert ask("doctor").status == 3
             # Named otherwise, the queue needs no config file.
             assert ask("status", "--db", "elsewhere.db").status == 0
+            assert ask("config-show", "--db", "elsewhere.db").status == 0
             assert fingerprint(folder) == before
+            if as_json and b"x" * 4096 not in content:
+                added = ask("add", "--", "true")
+                assert (added.status == 0) == expected.serves("add"), content
+                named = ask("add", "--db", "elsewhere.db", "--", "true")
+                assert (named.json()["warnings"] == []) == expected.serves("add"), content
+                assert path.read_bytes() == content
 
     counted(run, cases, record_property)
 

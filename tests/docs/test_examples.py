@@ -62,6 +62,15 @@ def test_every_command_of_the_agent_guide_succeeds(tmp_path: Path, env: dict[str
     assert (folder / "built").read_text() == "done\n"
 
 
+def test_the_config_file_of_the_page_is_valid(tmp_path: Path, env: dict[str, str]) -> None:
+    (tmp_path / ".spoolctl").mkdir()
+    (content,) = blocks("docs/configuration.md", "json")
+    (tmp_path / ".spoolctl" / "config.json").write_text(content)
+    done = run_script("".join(blocks("docs/configuration.md", "sh")), tmp_path, env)
+    assert done.returncode == 0, done.stderr
+    assert "max_retries: 1 (project_config)" in done.stdout
+
+
 def test_the_readmes_first_command_runs_a_job_from_a_bare_checkout(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
