@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from spoolctl.cli import add
-from spoolctl.cli.spec import DB, TRUST, Flag, JsonSchema, Verb
+from spoolctl.cli.spec import DB, MAX_OUTPUT, TRUST, Flag, JsonSchema, Verb
 from spoolctl.core.records import Added, Job
 from spoolctl.core.states import SETTLED, State
 from spoolctl.errors import SpoolError
@@ -32,12 +32,13 @@ def schema() -> JsonSchema:
 
 
 def _flags() -> tuple[Flag, ...]:
-    """Those of `add`, as far as they fit, and one of `work`."""
+    """Those of `add`, as far as they fit, and those of `work` that matter for one job."""
     flags = [flag for flag in add.VERB.flags if flag.name not in NOT_HERE]
     shell = next(at for at, flag in enumerate(flags) if flag.name == "--shell")
     flags[shell] = flags[shell]._replace(help="the shell for -c")
-    flags.insert(flags.index(DB), TRUST)
-    return tuple(flags)
+    output = MAX_OUTPUT._replace(help=f"{MAX_OUTPUT.help}; where no worker takes the job")
+    at = flags.index(DB)
+    return (*flags[:at], output, TRUST, *flags[at:])
 
 
 FLAGS = _flags()
@@ -169,12 +170,15 @@ def _options(args: Args) -> WorkOptions:
     from spoolctl.engine.options import HEARTBEAT_INTERVAL_S, WorkOptions
 
     interval_s, threshold_s = trial_times()
-    return WorkOptions(
+    chosen = WorkOptions(
         shutdown_timeout_s=0.0,
         heartbeat_interval_s=interval_s or HEARTBEAT_INTERVAL_S,
         reap_after_s=threshold_s,
         trust=args.trust,
     )
+    if args.max_output is not None:
+        chosen = chosen._replace(max_output_bytes=args.max_output)
+    return chosen
 
 
 def _announce(added: Added, stay: Stay) -> None:

@@ -167,6 +167,14 @@ TRUST = Flag(
     "run commands from a queue that another user owns or may write to",
     default=False,
 )
+MAX_OUTPUT = Flag(
+    "--max-output",
+    "size",
+    "keep at most so many bytes of each stream (4096, 64K, 10M, 1G; default 1G)",
+    metavar="BYTES",
+    limit="output_bytes",
+    config="max_output",
+)
 JSON = Flag("--json", "boolean", "print one JSON envelope instead of text", default=False)
 COLOR = Flag(
     "--color",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spoolctl.cli.spec import COMMON, DB, TRUST, Flag, JsonSchema, Verb
+from spoolctl.cli.spec import COMMON, DB, MAX_OUTPUT, TRUST, Flag, JsonSchema, Verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,14 +82,7 @@ VERB = Verb(
             "end after so many attempts",
             limit="worker_max_jobs",
         ),
-        Flag(
-            "--max-output",
-            "size",
-            "keep at most so many bytes of each stream (4096, 64K, 10M, 1G; default 1G)",
-            metavar="BYTES",
-            limit="output_bytes",
-            config="max_output",
-        ),
+        MAX_OUTPUT,
         Flag("--once", "boolean", "make at most one attempt", default=False),
         Flag(
             "--poll-interval",

@@ -404,7 +404,7 @@ def is_good(key: str, value: object) -> bool:
     if not words or not all(type(word) in (str, int, float) for word in words):
         return False
     text = ",".join(word if isinstance(word, str) else repr(word) for word in words)
-    rest = ("true",) if verb == "add" else ()
+    rest = ("true",) if verb in ("add", "run") else ()
     return accepted((verb, f"{name}={text}", *rest)) is not None
 
 
@@ -435,7 +435,7 @@ def _is_unicode(text: str) -> bool:
 def test_any_config_file_is_answered(record_property: Count) -> None:
     cases: list[object] = []
 
-    @settings(max_examples=500, **RELAXED)
+    @settings(max_examples=400, **RELAXED)
     @given(CONTENTS, st.booleans())
     def run(content: bytes, as_json: bool) -> None:
         expected = validity(content)

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from spoolctl import Queue
-from spoolctl.cli import add, values
+from spoolctl.cli import add, run, values
 from spoolctl.cli.parse import parse
 from spoolctl.cli.settings import UNSAID, default, plain, settings
 from spoolctl.cli.spec import Flag, load
 from spoolctl.cli.verbs import VERBS
 from tests.cli.conftest import Call
+from tests.helpers import spoolctl
 
 ALL = {
     "backoff": "fixed",
@@ -192,6 +193,15 @@ def test_work_serves_the_lane_that_add_fills(call: Call) -> None:
     assert call("work", "--drain", "--json").data == {"drained": True, "executed": 1}
     call("add", "--queue", "other", "--", "true")
     assert call("work", "--drain", "--all-queues", "--json").data["executed"] == 1
+
+
+def test_run_takes_them(call: Call) -> None:
+    configure(queue="builds", max_retries=0)
+    done = spoolctl("run", "--json", "--", "false")
+    assert json.loads(done.stdout)["data"]["queue"] == "builds"
+    assert call("show", "--json", "1").data["job"]["state"] == "dead"
+    limited = parse(run.VERB, ["true"], lambda _args, _flags: {"--max-output": 4096})
+    assert run._options(limited).max_output_bytes == 4096
 
 
 def test_prune_takes_the_age_and_says_so(call: Call) -> None:
