@@ -15,6 +15,7 @@ from spoolctl.core.records import Claimed, Outcome
 from spoolctl.core.states import AttemptState, Reason
 from spoolctl.engine.capture import Streams, make_private_dirs, open_stream
 from spoolctl.engine.children import Exit
+from spoolctl.engine.spares import Spares
 from spoolctl.process import locks
 from spoolctl.process.identity import start_of
 from spoolctl.process.roster import Roster
@@ -193,6 +194,7 @@ def start(
     *,
     db_path: str,
     base_env: Mapping[str, str],
+    spares: Spares,
     mono: float,
 ) -> Running:
     """Start the attempt's command.
@@ -207,7 +209,7 @@ def start(
     try:
         lock_fd = slot.lock()
         roster.announce(slot.index, claimed.token, slot.lock_path)
-        streams = Streams(db_path, claimed.token)
+        streams = Streams(db_path, claimed.token, spares)
     except OSError as error:
         if error.errno in _SCARCE:
             raise NoResources(_words(error)) from error

@@ -15,9 +15,8 @@ from spoolctl.core.paths import STREAMS, stream_path
 from spoolctl.core.records import Capture
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine.punch import BLOCK_BYTES, punch_hole
+from spoolctl.engine.spares import FILE_MODE, Spares
 
-# Nobody else may read a job's output, whatever the umask.
-FILE_MODE = 0o600
 DIR_MODE = 0o700
 CHUNK_BYTES = 1 << 20
 
@@ -35,9 +34,10 @@ class Gap(NamedTuple):
 class Stream:
     """One stream of a running attempt."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, spares: Spares | None = None) -> None:
         self.path = path
-        self.fd = open_stream(path)
+        fd = spares.take(path) if spares is not None else None
+        self.fd = open_stream(path) if fd is None else fd
         self._seen = 0
         self._gap: Gap | None = None
         self._shortened = False
@@ -121,12 +121,12 @@ class Stream:
 class Streams:
     """Both streams of one attempt."""
 
-    def __init__(self, db_path: str, token: str) -> None:
-        """Create both files, or neither. Raises OSError."""
+    def __init__(self, db_path: str, token: str, spares: Spares | None = None) -> None:
+        """Create both files, or neither; from `spares` if there are any. Raises OSError."""
         out, err = (stream_path(db_path, token, name) for name in STREAMS)
-        self.stdout = Stream(out)
+        self.stdout = Stream(out, spares)
         try:
-            self.stderr = Stream(err)
+            self.stderr = Stream(err, spares)
         except OSError:
             self.stdout.close()
             os.unlink(out)
@@ -144,12 +144,15 @@ class Streams:
             sync_dir(os.path.dirname(self.stdout.path))
         return out, err
 
-    def remove(self, out: Capture, err: Capture) -> None:
-        """After the commit: unlink what now is in the database."""
+    def remove(self, out: Capture, err: Capture, spares: Spares | None = None) -> None:
+        """After the commit: unlink what now is in the database, or keep it as a spare."""
         for stream, capture in ((self.stdout, out), (self.stderr, err)):
-            if capture.data is not None:
-                with suppress(OSError):
-                    os.unlink(stream.path)
+            if capture.data is None:
+                continue
+            if spares is not None and capture == NOTHING and spares.offer(stream.path):
+                continue
+            with suppress(OSError):
+                os.unlink(stream.path)
 
     def close(self) -> None:
         """Release both descriptors."""

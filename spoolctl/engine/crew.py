@@ -21,6 +21,7 @@ from spoolctl.engine.log import Log
 from spoolctl.engine.loop import Deadlines
 from spoolctl.engine.options import WorkOptions
 from spoolctl.engine.patience import Patience
+from spoolctl.engine.spares import Spares
 from spoolctl.engine.station import Station
 from spoolctl.process import tree
 from spoolctl.process.spawn import SpawnFailed
@@ -29,6 +30,7 @@ OUTPUT_LOOK_S = 1.0
 RESOURCES_PAUSE_S = 1.0
 STRAGGLERS_S = 0.05
 IDENTIFY_S = 0.005
+SPARES_S = 1.0
 KEEPS_ZOMBIES = hasattr(os, "waitid")
 
 
@@ -45,7 +47,7 @@ class Crew:
 
     `stuck` is called with an attempt's id and a reason when its processes cannot be ended.
     Deadlines that it sets: `("timeout", attempt id)`, `output`, `identify`, `unreported`,
-    `guardian`, `again`; the worker calls the methods for them.
+    `guardian`, `spares`, `again`; the worker calls the methods for them.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Crew:
         # Orphans that may be the survivors of a success: pid and start.
         self._tolerated: set[tuple[int, str]] = set()
         self._free = list(reversed(station.slots))
+        self.spares = Spares(most=2 * len(station.slots))
         self.unstarted: list[Claimed] = []
         self.reports: list[Report] = []
 
@@ -149,6 +152,7 @@ class Crew:
                 self._station.roster,
                 db_path=self._db_path,
                 base_env=self._base_env,
+                spares=self.spares,
                 mono=mono,
             )
         except BaseException:
@@ -356,6 +360,15 @@ class Crew:
         if running.key == running.pid:
             self._children.release(running.pid)
             self._free.append(running.slot)
+
+    def put_away(self, running: Running, outcome: Outcome) -> None:
+        """Its end is recorded: remove what the database holds now, and its place."""
+        running.streams.remove(outcome.stdout, outcome.stderr, self.spares)
+        running.streams.close()
+        with suppress(OSError):
+            self._station.roster.clear(running.place, running.claimed.token)
+        if len(self.spares):
+            self._deadlines.sooner("spares", self._mono() + SPARES_S)
 
     def end_survivors(self, report: Report) -> None:
         """A success that came too late: its job was canceled or forced, so what it left

@@ -198,6 +198,7 @@ class Worker:
         """Take the worker's place down; trees that could not be ended stay the guardian's."""
         if self._crew.running:
             return
+        self._crew.spares.drop()
         registered = self._id and self._failure is None
         if registered:
             self._unregister()
@@ -366,6 +367,9 @@ class Worker:
     def _on_unreported(self, _now: Instant) -> None:
         self._crew.report_late()
 
+    def _on_spares(self, _now: Instant) -> None:
+        self._crew.spares.drop()
+
     def _on_shutdown(self, _now: Instant) -> None:
         self._hurried = True
         self._crew.shut_down()
@@ -517,10 +521,7 @@ class Worker:
             self._crew.end_survivors(report)
             return
         if running is not None:
-            running.streams.remove(outcome.stdout, outcome.stderr)
-            running.streams.close()
-            with suppress(OSError):
-                self._station.roster.clear(running.place, claimed.token)
+            self._crew.put_away(running, outcome)
         self._last = (claimed, outcome, recorded)
         released = outcome.reason is Reason.WORKER_SHUTDOWN
         if not released:

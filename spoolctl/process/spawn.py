@@ -79,10 +79,12 @@ def prepare_signals() -> None:
     """Make this process fit to be a worker, whatever it inherited.
 
     Nothing stays blocked. SIGCHLD gets its default back: a parent that ignored it would have
-    let the kernel throw every exit code away. Other ignored signals stay ignored here; `spawn`
-    gives commands the defaults.
+    let the kernel throw every exit code away. SIGIO, which says that somebody opens a file on
+    which we have a lease (see `engine.spares`), must not end us. Other ignored signals stay
+    ignored here; `spawn` gives commands the defaults.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
