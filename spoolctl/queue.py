@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -57,6 +58,10 @@ CONFIRM_S = 10.0
 
 PRUNE_STEP = 500
 """Jobs deleted in one transaction: a step keeps the write lock for some milliseconds only."""
+
+PRUNE_PAUSE_S = 0.006
+"""Between two steps the lock is free for longer than a waiting writer sleeps between two tries
+(5 ms at most), or steps in a row would starve it."""
 
 COMPACT_PAGES = 256
 
@@ -554,9 +559,11 @@ class Queue:
             freed += step.database_bytes
             freed += remove_streams(self.path, step.tokens, dry_run=dry_run)
             more = step.more
+            if more:
+                time.sleep(PRUNE_PAUSE_S)
         if jobs and not dry_run:
             while self._store.compact(pages=COMPACT_PAGES):
-                pass
+                time.sleep(PRUNE_PAUSE_S)
             self._ring_waiters()
         return PruneResult(jobs, attempts, events, freed)
 

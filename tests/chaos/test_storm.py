@@ -17,7 +17,7 @@ from tests.chaos.storm import Storm
 RAGE_S = 12.0
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=20)
 def test_a_short_storm(tmp_path: Path) -> None:
     folder = Path(os.path.realpath(tmp_path))
     disk = None

@@ -291,7 +291,7 @@ def test_changes_that_happen_once_conform(own_scene: Scene, count: Callable[[Log
 WORK: Calls = [
     ("work", "--once"),
     ("work", "--once", "--queue", "nobody"),
-    ("work", "--drain", "--queue", "later"),
+    pytest.param(("work", "--drain", "--queue", "later"), marks=pytest.mark.slow(seconds=14)),
     ("work", "--queue", "later", "--queue", "nobody", "--idle-timeout", "0.2"),
     ("work", "--queue", "nobody", "--max-jobs", "1", "--idle-timeout", "0.1"),
 ]

@@ -25,7 +25,7 @@ STEPS = read_steps(PAGE)
 GONE = "removed or replaced"
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(seconds=40),
     pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here"),
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc"),
 ]

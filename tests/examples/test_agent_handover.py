@@ -14,7 +14,7 @@ from tests.helpers import ROOT, clean_env, eventually, processes_of
 SCRIPT = ROOT / "examples/agent-handover/handover.py"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=9)
 @pytest.mark.timeout(170)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_successor_that_knows_nothing_finishes_the_work(seed: int, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.helpers import ROOT, clean_env, processes_of
 SCRIPT = ROOT / "examples/compress-tree/compress_tree.py"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=5)
 @pytest.mark.timeout(170)
 def test_every_file_is_compressed_exactly_right_although_a_worker_is_killed(tmp_path: Path) -> None:
     kept = tmp_path / "packed"

@@ -20,7 +20,8 @@ from tests.system.power_cut import TRACED, Disk, replay, write_files
 from tests.system.strace_log import can_strace
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(seconds=30),
+    pytest.mark.xdist_group("power cut"),  # both replay one recorded session
     pytest.mark.skipif(not can_strace(), reason="strace is missing or not allowed"),
 ]
 
