@@ -56,7 +56,7 @@ BUSY_WAIT_S = 5.0
 CONFIRM_S = 10.0
 """How long `cancel` waits for the end of a running job's processes."""
 
-PRUNE_STEP = 500
+PRUNE_STEP = 1000
 """Jobs deleted in one transaction: a step keeps the write lock for some milliseconds only."""
 
 PRUNE_PAUSE_S = 0.006

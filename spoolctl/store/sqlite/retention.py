@@ -11,7 +11,7 @@ from spoolctl.core.states import State
 from spoolctl.store.sqlite import rows, sql
 from spoolctl.store.sqlite.base import Base
 
-STEP_S = 0.015
+STEP_S = 0.025
 """How long one step of a prune may hold the write lock (roughly: it ends a job later)."""
 
 
@@ -45,7 +45,7 @@ class Retention(Base):
                 for job_id in self._old(states, before, -1):
                     self._weigh(job_id, tally)
             return tally.pruned(more=False)
-        with self._c.write():
+        with self._c.write(eager=True):
             until = time.monotonic() + STEP_S
             old = self._old(states, before, limit + 1)
             for done, job_id in enumerate(old):
@@ -87,9 +87,11 @@ class Retention(Base):
 
     def compact(self, *, pages: int) -> bool:
         """Return up to `pages` free pages to the file system; True if more are left."""
-        with self._c.write(full=False):
-            # Every row that it returns is one page given back.
-            self._c.execute(f"PRAGMA incremental_vacuum({max(1, pages)})").fetchall()
+        with self._c.write(full=False, eager=True):
+            left = self._c.execute("PRAGMA freelist_count").fetchone()[0]
+            for _ in range(min(pages, left)):
+                # Page by page: Python 3.11 stops after the first, however many are asked for.
+                self._c.execute("PRAGMA incremental_vacuum(1)").fetchall()
             left = self._c.execute("PRAGMA freelist_count").fetchone()[0]
         if left:
             return True
