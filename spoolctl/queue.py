@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
     from spoolctl.engine.options import Helper, Progress, WorkOptions, WorkResult
     from spoolctl.engine.output import Piece, Reader
+    from spoolctl.engine.pruning import PruneResult
     from spoolctl.store.protocol import Store
     from spoolctl.waiting import Waiter
 
@@ -56,15 +56,6 @@ BUSY_WAIT_S = 5.0
 CONFIRM_S = 10.0
 """How long `cancel` waits for the end of a running job's processes."""
 
-PRUNE_STEP = 1000
-"""Jobs deleted in one transaction: a step keeps the write lock for some milliseconds only."""
-
-PRUNE_PAUSE_S = 0.006
-"""Between two steps the lock is free for longer than a waiting writer sleeps between two tries
-(5 ms at most), or steps in a row would starve it."""
-
-COMPACT_PAGES = 256
-
 
 class Canceled(NamedTuple):
     """The answer to a cancel. `gone`: no process of the job is left."""
@@ -72,15 +63,6 @@ class Canceled(NamedTuple):
     job: Job
     was_running: bool
     gone: bool
-
-
-class PruneResult(NamedTuple):
-    """What a prune deleted, or would delete. `freed_bytes`: in the database and in files."""
-
-    jobs: int
-    attempts: int
-    events: int
-    freed_bytes: int
 
 
 class EventPage(NamedTuple):
@@ -539,33 +521,19 @@ class Queue:
 
         In short steps, so that no worker has to wait. With `dry_run` nothing is deleted.
         """
-        from spoolctl.engine.stream_files import remove_streams
+        from spoolctl.engine.pruning import prune
 
         now = self._clock.now()
-        wanted = tuple(_state(each) for each in states)
-        jobs = attempts = events = freed = 0
-        more = True
-        while more:
-            step = self._store.prune(
-                before=now.at - older_than_s,
-                states=wanted,
-                dry_run=dry_run,
-                limit=PRUNE_STEP,
-                now=now,
-            )
-            jobs += step.jobs
-            attempts += step.attempts
-            events += step.events
-            freed += step.database_bytes
-            freed += remove_streams(self.path, step.tokens, dry_run=dry_run)
-            more = step.more
-            if more:
-                time.sleep(PRUNE_PAUSE_S)
-        if jobs and not dry_run:
-            while self._store.compact(pages=COMPACT_PAGES):
-                time.sleep(PRUNE_PAUSE_S)
+        done = prune(
+            self._store,
+            before=now.at - older_than_s,
+            states=tuple(_state(each) for each in states),
+            dry_run=dry_run,
+            now=now,
+        )
+        if done.jobs and not dry_run:
             self._ring_waiters()
-        return PruneResult(jobs, attempts, events, freed)
+        return done
 
     def backup(self, target: str | os.PathLike[str]) -> BackupResult:
         """Copy the queue, as of one moment, to a new file, large streams beside it.

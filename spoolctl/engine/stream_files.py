@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 
 from spoolctl.core.paths import STREAMS, stream_path, support_dir
-from spoolctl.engine.capture import FILE_MODE, make_private_dirs, sync_dir
+from spoolctl.engine.capture import make_private_dirs, sync_dir
+from spoolctl.engine.spares import FILE_MODE
 from spoolctl.errors import InvalidInput
 
 TYPE_CHECKING = False

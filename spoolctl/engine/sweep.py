@@ -70,15 +70,15 @@ def _sweep_streams(store: Store) -> None:
 
     Listed before the attempts are read: a file is made after the claim of its attempt was
     committed, so one that is in the list and in no row belongs to an attempt that has moved
-    its streams into the database, or that was pruned.
+    that stream into the database, or that was pruned.
     """
     root = os.path.join(support_dir(store.path), "attempts")
     names = [name for name in _names(root) if _STREAM_FILE.fullmatch(name)]
     if not names:
         return
-    tokens = store.attempt_tokens()
+    wanted = store.stream_names()
     for name in names:
-        if name.partition(".")[0] not in tokens:
+        if name not in wanted:
             with suppress(OSError):
                 os.unlink(os.path.join(root, name))
 

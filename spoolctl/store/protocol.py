@@ -239,8 +239,9 @@ class Store(Protocol):
     def changed(self) -> int:
         """A number that differs whenever another connection has committed since (cheap)."""
 
-    def attempt_tokens(self) -> frozenset[str]:
-        """Random ids of attempts, running ones too, whose streams live in files."""
+    def stream_names(self) -> frozenset[str]:
+        """`TOKEN.STREAM` of every stream that is a file: of attempts that may live all of
+        them (their input too), of ended ones those that stayed files."""
 
     def bells(self, queue: str | None) -> list[str]:
         """Tokens of registered workers that serve the queue (None: of all)."""

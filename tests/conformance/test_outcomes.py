@@ -155,7 +155,7 @@ def test_small_streams_are_kept_in_the_database(desk: Desk) -> None:
     assert attempt.stderr.stored == "database"
     assert desk.store.stream(claimed.attempt_id, "stdout") == data
     assert desk.store.stream(claimed.attempt_id, "stderr") == b""
-    assert desk.store.attempt_tokens() == frozenset()
+    assert desk.store.stream_names() == frozenset()
 
 
 def test_large_streams_stay_files(desk: Desk) -> None:
@@ -172,7 +172,8 @@ def test_large_streams_stay_files(desk: Desk) -> None:
     assert (attempt.stdout.dropped_bytes, attempt.stdout.gap_start) == (17, 9)
     assert attempt.stdout.shortened
     assert (attempt.stderr.stored, attempt.stderr.shortened) == ("database", False)
-    assert desk.store.attempt_tokens() == {claimed.token}
+    # The other one's file, if its worker died before it could remove it, is nobody's.
+    assert desk.store.stream_names() == {f"{claimed.token}.stdout"}
 
 
 def test_a_stream_whose_file_is_gone_is_missing(desk: Desk) -> None:
@@ -189,7 +190,8 @@ def test_a_stream_whose_file_is_gone_is_missing(desk: Desk) -> None:
 def test_streams_of_running_attempts_count_as_files(desk: Desk) -> None:
     desk.add()
     claimed = desk.claim_one()
-    assert desk.store.attempt_tokens() == {claimed.token}
+    names = {f"{claimed.token}.{each}" for each in ("stdin", "stdout", "stderr")}
+    assert desk.store.stream_names() == names
 
 
 def test_every_attempt_keeps_its_own_output(desk: Desk) -> None:

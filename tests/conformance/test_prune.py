@@ -49,7 +49,7 @@ def test_everything_that_belongs_to_the_job_goes(desk: Desk) -> None:
     assert pruned == Pruned(1, 2, 6, 1000, (claimed.token,), False)
     assert desk.find(tags=(("t", None),)) == []
     assert desk.counts() == {}
-    assert desk.store.attempt_tokens() == frozenset()
+    assert desk.store.stream_names() == frozenset()
     assert desk.store.stream(1, "stdout") == b""
     assert desk.store.events(since_id=0, job_id=1, limit=None) == ([], 6, None)
     assert not desk.submit(job("other", key="k")).deduplicated

@@ -12,6 +12,7 @@ from spoolctl.core.paths import workers_dir
 from spoolctl.core.records import Claimed
 from spoolctl.engine import attempt
 from spoolctl.engine.attempt import NoResources, Slot
+from spoolctl.engine.spares import Spares
 from spoolctl.process.roster import Roster
 
 TOKEN = "ab" * 16
@@ -34,7 +35,9 @@ def test_no_room_for_the_input_leaves_nothing_open(
     before = set(os.listdir("/dev/fd"))
     for _ in range(3):
         with pytest.raises(NoResources):
-            attempt.start(claimed, slot, roster, db_path=db, base_env={}, mono=0.0)
+            attempt.start(
+                claimed, slot, roster, db_path=db, base_env={}, spares=Spares(0), mono=0.0
+            )
     assert set(os.listdir("/dev/fd")) == before
     assert os.listdir(tmp_path / "queue.db.d" / "attempts") == []
     slot.close()

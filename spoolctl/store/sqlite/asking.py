@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spoolctl.core.paths import STREAMS
 from spoolctl.core.records import (
     Attempt,
     Counts,
@@ -180,10 +181,22 @@ class Asking(Promotion):
         self._c.check_file()
         return self._c.data_version()
 
-    def attempt_tokens(self) -> frozenset[str]:
-        """Random ids of attempts whose streams live in files."""
+    def stream_names(self) -> frozenset[str]:
+        """What may lie in the folder of streams. See the protocol."""
         with self._c.read():
-            return frozenset(row[0].hex() for row in self._c.execute(sql.TOKENS_IN_FILES))
+            living = self._c.execute(sql.LIVING_TOKENS).fetchall()
+            kept = self._streams_in_files()
+        # While an attempt may live its streams are files, whatever its row says.
+        names = {f"{row[0].hex()}.{name}" for row in living for name in (*STREAMS, "stdin")}
+        return frozenset(names.union(f"{token}.{stream}" for token, stream in kept))
+
+    def _streams_in_files(self) -> list[tuple[str, str]]:
+        return [
+            (token.hex(), stream)
+            for token, bits in self._c.execute(sql.STREAMS_IN_FILES)
+            for stream, bit in rows.IN_FILE.items()
+            if bits & bit
+        ]
 
     def bells(self, queue: str | None) -> list[str]:
         """Tokens of registered workers that serve the queue (None: of all)."""
@@ -205,10 +218,4 @@ class Asking(Promotion):
         """Copy the queue to the new file `target`. See the protocol."""
         with self._c.read():
             backup(self._c, target)
-            found = self._c.execute(sql.STREAMS_IN_FILES).fetchall()
-        return [
-            (token.hex(), stream)
-            for token, bits in found
-            for stream, bit in rows.IN_FILE.items()
-            if bits & bit
-        ]
+            return self._streams_in_files()

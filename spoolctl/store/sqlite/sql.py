@@ -125,12 +125,11 @@ ATTEMPTS_OF_JOB = f"{_ATTEMPTS} WHERE attempts.job = ? ORDER BY attempts.no"
 LATEST_ATTEMPT = f"{_ATTEMPTS} WHERE attempts.job = ? ORDER BY attempts.no DESC LIMIT 1"
 ATTEMPT_OF_NO = f"{_ATTEMPTS} WHERE attempts.job = ? AND attempts.no = ?"
 ATTEMPT_NOS = "SELECT no FROM attempts WHERE job = ? ORDER BY no"
-# While an attempt may live its streams are files, whatever its row says.
-TOKENS_IN_FILES = (
-    "SELECT token FROM attempts INDEXED BY attempts_in_files WHERE in_files > 0"
-    " UNION SELECT token FROM attempts INDEXED BY attempts_living WHERE gone_at IS NULL"
+LIVING_TOKENS = "SELECT token FROM attempts INDEXED BY attempts_living WHERE gone_at IS NULL"
+STREAMS_IN_FILES = (
+    "SELECT token, in_files FROM attempts INDEXED BY attempts_in_files"
+    " WHERE in_files > 0 AND gone_at IS NOT NULL"
 )
-STREAMS_IN_FILES = "SELECT token, in_files FROM attempts WHERE in_files > 0 AND gone_at IS NOT NULL"
 # Canceled or forced, and not yet reported gone by this owner.
 LOST = (
     "SELECT id FROM attempts INDEXED BY attempts_living"
