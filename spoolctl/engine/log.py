@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-# A pipe that poll(2) calls writable takes this much without blocking (pipe(7), PIPE_BUF; POSIX
-# guarantees 512, Linux and macOS give more, so that one short line always fits).
-CHUNK_BYTES = 512
+# A pipe that poll(2) calls writable takes this much without blocking (pipe(7), PIPE_BUF).
+CHUNK_BYTES = min(select.PIPE_BUF, 4096)
 KEEP_LINES = 100_000
 FINISH_S = 1.0
 

@@ -185,8 +185,7 @@ def children_of(pid: int | str) -> set[int] | None:
     found: set[int] = set()
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found.update(map(int, file.read().split()))
+            found.update(map(int, _content(f"/proc/{pid}/task/{thread}/children").split()))
     except (OSError, ValueError):
         return None
     return found
@@ -209,6 +208,18 @@ def _exists(pid: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def _content(path: str) -> bytes:
+    """What a file of /proc says (`open` would cost as much as the rest). Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = [os.read(fd, 4096)]
+        while parts[-1]:
+            parts.append(os.read(fd, 65536))
+    finally:
+        os.close(fd)
+    return b"".join(parts)
 
 
 def _read_stat(pid: int) -> Proc:

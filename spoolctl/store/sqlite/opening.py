@@ -25,6 +25,10 @@ from spoolctl.store.sqlite.schema.migrations import MIGRATIONS
 WAL_LIMIT_BYTES = 16 << 20
 """A log that grew during a burst is cut back to this size when it starts over."""
 
+CHECKPOINT_PAGES = 3000
+"""Pages in the log at which a commit writes them back (12 MB, below WAL_LIMIT_BYTES). Jobs change
+the same few pages again and again: the longer the log, the fewer are written twice."""
+
 LONGEST_PATH_BYTES = 504
 """SQLite's own limit (MAX_PATHNAME in os_unix.c), with room for the suffix of its journal."""
 
@@ -100,6 +104,7 @@ def _prepare(connection: Connection, *, create: bool) -> None:
         # No temporary files: /tmp may be full, or not there.
         execute("PRAGMA temp_store = MEMORY")
         execute(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}")
+        execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         version = connection.ask("PRAGMA user_version")
         if version == 0 and not create:
             # Somebody is creating it, or died while doing so.
