@@ -111,6 +111,13 @@ class StoreFull(StoreBusy):
     code = "INTERNAL"
 
 
+class StoreFailing(StoreFull):
+    """The disk does not serve the file now (an I/O error), or we have no descriptor left for it.
+
+    Nothing was written; repeat when it does.
+    """
+
+
 class StoreUnusable(SpoolError):
     """The file cannot serve as a queue: not ours, damaged, unreadable, or made by a newer version.
 

@@ -34,7 +34,7 @@ from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
 from spoolctl.core.states import SETTLED, State
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine.clock import SystemClock
-from spoolctl.errors import InvalidInput, NotFound, StoreUnusable, WaitTimeout
+from spoolctl.errors import InvalidInput, NotFound, SpoolError, StoreUnusable, WaitTimeout
 from spoolctl.process.filesystem import file_system
 from spoolctl.store import open_store
 from spoolctl.submission import CAPTURED, Captures, as_job, new_job
@@ -585,24 +585,27 @@ class Queue:
 
     # -- doorbells --------------------------------------------------------------------------
 
+    # The commit is done: a bell that cannot be rung must not make it look undone.
+
     def _ring_workers(self, lanes: Iterable[str]) -> None:
-        tokens = {token for lane in lanes for token in self._store.bells(lane)}
-        self._ring(workers_dir(self.path), tokens)
+        with suppress(OSError, SpoolError):
+            tokens = {token for lane in lanes for token in self._store.bells(lane)}
+            self._ring(workers_dir(self.path), tokens)
         self._ring_waiters()
 
     def _ring_owner(self, job_id: int) -> None:
-        token = self._store.owner_token(job_id)
-        self._ring(workers_dir(self.path), [token] if token else [])
+        with suppress(OSError, SpoolError):
+            token = self._store.owner_token(job_id)
+            self._ring(workers_dir(self.path), [token] if token else [])
         self._ring_waiters()
 
     def _ring_waiters(self) -> None:
         self._ring(waiters_dir(self.path), None)
 
     def _ring(self, folder: str, tokens: Iterable[str] | None) -> None:
-        from spoolctl.process.bell import ring
+        with suppress(OSError):  # of the import too, where no descriptor is left
+            from spoolctl.process.bell import ring
 
-        # The commit is done: a bell that cannot be rung must not make it look undone.
-        with suppress(OSError):
             if os.path.isdir(support_dir(self.path)):
                 ring(folder, tokens)
 

@@ -7,7 +7,7 @@ import select
 from contextlib import suppress
 
 from spoolctl.core.paths import waiters_dir
-from spoolctl.engine.capture import make_private_dirs
+from spoolctl.folders import make_folder
 from spoolctl.process.bell import Bell
 
 POLL_S = 0.5
@@ -27,7 +27,7 @@ class Waiter:
     def __init__(self, db_path: str, *, poll_s: float | None = None) -> None:
         folder = waiters_dir(db_path)
         with suppress(OSError):  # then there is no bell, and we look more often
-            make_private_dirs(folder)
+            make_folder(folder)
         self._bell = Bell.create(folder, os.urandom(16).hex())
         default = POLL_S if self._bell.fd is None else NET_S
         self.poll_s = default if poll_s is None else poll_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Sequence
 from importlib import import_module
@@ -122,6 +123,8 @@ def explain(error: Exception) -> Failure:
         return Failure(code, str(error), UNUSABLE_ADVICE.get(error.kind))
     if isinstance(error, errors.Untrusted):
         return Failure(error.code, str(error), "if you trust whoever can write it, give --trust")
+    if isinstance(error, errors.StoreFailing):
+        return Failure(error.code, str(error), FAILING_ADVICE)
     if isinstance(error, errors.StoreFull):
         return Failure(error.code, str(error), "free some disk space, then try again")
     if isinstance(error, errors.SpoolError):
@@ -131,7 +134,9 @@ def explain(error: Exception) -> Failure:
     if isinstance(error, MemoryError):
         return Failure("INTERNAL", "out of memory")
     if isinstance(error, OSError):
-        return Failure("INTERNAL", _os_error(error))
+        from spoolctl.folders import words_of
+
+        return Failure("INTERNAL", words_of(error), OS_ADVICE.get(error.errno or 0))
     return Failure("INTERNAL", f"unexpected {type(error).__name__}: {error}")
 
 
@@ -157,6 +162,21 @@ SAFETY_ADVICE = {
 }
 """What was to be done -> how it is confirmed."""
 
+FAILING_ADVICE = (
+    "look at the disk (room, inodes, the system's log) and at the limit of open files, then try"
+    " again"
+)
+
+OS_ADVICE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some disk space, then try again"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files (ulimit -n)"),
+    errno.EIO: "the disk reports errors: the system's log tells more",
+    errno.EROFS: "make the file system writable, or give another path with --db",
+    errno.EAGAIN: "raise the limit of processes (ulimit -u), or end some",
+    errno.ENOMEM: "free some memory, then try again",
+}
+"""Number of an error of the system -> what to try."""
+
 UNUSABLE_ADVICE = {
     "path": "give another path with --db or SPOOLCTL_DB",
     "foreign": "this file belongs to another program: give another path with --db",
@@ -177,11 +197,6 @@ def _advise_not_found(error: errors.NotFound) -> str | None:
     if not error.job_ids:
         return "`spoolctl add` makes a queue; --db or SPOOLCTL_DB names another one"
     return None
-
-
-def _os_error(error: OSError) -> str:
-    reason = error.strerror or str(error) or type(error).__name__
-    return f"{reason}: {error.filename}" if error.filename else reason
 
 
 def _fail(

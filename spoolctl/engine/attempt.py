@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
 from collections.abc import Mapping
@@ -13,9 +12,10 @@ from enum import Enum
 from spoolctl.core.paths import stream_path, workers_dir
 from spoolctl.core.records import Claimed, Outcome
 from spoolctl.core.states import AttemptState, Reason
-from spoolctl.engine.capture import Streams, make_private_dirs, open_stream
+from spoolctl.engine.capture import Streams, open_stream
 from spoolctl.engine.children import Exit
 from spoolctl.engine.spares import Spares
+from spoolctl.folders import make_folder, naming, words_of
 from spoolctl.process import locks
 from spoolctl.process.identity import start_of
 from spoolctl.process.roster import Roster
@@ -25,14 +25,10 @@ from spoolctl.process.tree import Ending, Target
 MARK = "SPOOLCTL_ATTEMPT_PATH"
 SHUT_DOWN = "worker shut down"
 
-# No fault of the job's: worth waiting for instead of spending its budget.
-_SCARCE = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
-)
-
 
 class NoResources(Exception):
-    """The machine is short of something (disk, memory, processes, files); try again later."""
+    """The machine is short of something (disk, memory, processes, files), or does not let us
+    make our own files; no fault of the job's: try again later."""
 
 
 class Why(Enum):
@@ -71,7 +67,7 @@ class Slot:
             try:
                 self._fd = locks.take(self.lock_path)
             except FileNotFoundError:
-                make_private_dirs(os.path.dirname(self._base))
+                make_folder(os.path.dirname(self._base))
                 continue
             if self._fd is None:
                 self.leave()
@@ -211,9 +207,8 @@ def start(
         roster.announce(slot.index, claimed.token, slot.lock_path)
         streams = Streams(db_path, claimed.token, spares)
     except OSError as error:
-        if error.errno in _SCARCE:
-            raise NoResources(_words(error)) from error
-        raise SpawnFailed(f"cannot create output files: {_words(error)}") from error
+        # Whatever it is, the job cannot help it, and must not pay for it.
+        raise NoResources(words_of(error)) from error
     stdin_fd = -1
     try:
         stdin_fd = _open_stdin(claimed, db_path)
@@ -231,7 +226,8 @@ def start(
         _discard(streams)
         if isinstance(error, SpawnFailed) and not error.temporary:
             raise
-        raise NoResources(str(error)) from error
+        text = words_of(error) if isinstance(error, OSError) else str(error)
+        raise NoResources(text) from error
     finally:
         if stdin_fd >= 0:
             os.close(stdin_fd)
@@ -252,12 +248,13 @@ def _open_stdin(claimed: Claimed, db_path: str) -> int:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     # An unlinked file and not a pipe: there is nobody to feed a pipe if the worker dies.
     path = stream_path(db_path, claimed.token, "stdin")
-    fd = open_stream(path, append=False)
+    fd = open_stream(path, append=False, fresh=True)
     try:
         os.unlink(path)
         left = memoryview(claimed.stdin)
-        while left:
-            left = left[os.write(fd, left) :]
+        with naming(path):
+            while left:
+                left = left[os.write(fd, left) :]
         os.lseek(fd, 0, os.SEEK_SET)
     except BaseException:
         os.close(fd)
@@ -344,7 +341,3 @@ def _disk_full(streams: Streams) -> bool:
         return os.fstatvfs(streams.stdout.fd).f_bavail == 0
     except OSError:
         return False
-
-
-def _words(error: OSError) -> str:
-    return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)

@@ -7,7 +7,6 @@ that it can still read what was written after somebody removed the file.
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import suppress
 
@@ -16,8 +15,8 @@ from spoolctl.core.records import Capture
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine.punch import BLOCK_BYTES, punch_hole
 from spoolctl.engine.spares import FILE_MODE, Spares
+from spoolctl.folders import make_folder, naming, sync_folder
 
-DIR_MODE = 0o700
 CHUNK_BYTES = 1 << 20
 
 NOTHING = Capture(size_bytes=0, data=b"")
@@ -37,7 +36,7 @@ class Stream:
     def __init__(self, path: str, spares: Spares | None = None) -> None:
         self.path = path
         fd = spares.take(path) if spares is not None else None
-        self.fd = open_stream(path) if fd is None else fd
+        self.fd = open_stream(path, fresh=True) if fd is None else fd
         self._seen = 0
         self._gap: Gap | None = None
         self._shortened = False
@@ -92,7 +91,8 @@ class Stream:
             return Capture(size, data, gap.end - gap.start, gap.start, shortened)
         if stat.st_nlink == 0 and not self._rescue(size, gap):
             return MISSING
-        os.fsync(self.fd)
+        with naming(self.path):
+            os.fsync(self.fd)
         return Capture(size, None, gap.end - gap.start, gap.start, shortened)
 
     def _rescue(self, size: int, gap: Gap) -> bool:
@@ -129,7 +129,8 @@ class Streams:
             self.stderr = Stream(err, spares)
         except OSError:
             self.stdout.close()
-            os.unlink(out)
+            with suppress(OSError):
+                os.unlink(out)
             raise
 
     def look(self, limit_bytes: int) -> bool:
@@ -141,7 +142,7 @@ class Streams:
         out = self.stdout.finish(inline_bytes, limit_bytes, keep=keep)
         err = self.stderr.finish(inline_bytes, limit_bytes, keep=keep)
         if (out.data is None and not out.missing) or (err.data is None and not err.missing):
-            sync_dir(os.path.dirname(self.stdout.path))
+            sync_folder(os.path.dirname(self.stdout.path))
         return out, err
 
     def remove(self, out: Capture, err: Capture, spares: Spares | None = None) -> None:
@@ -160,38 +161,24 @@ class Streams:
         self.stderr.close()
 
 
-def open_stream(path: str, *, append: bool = True) -> int:
-    """Create one stream's file (and its folders, 0700); returns the descriptor."""
+def open_stream(path: str, *, append: bool = True, fresh: bool = False) -> int:
+    """Create one stream's file (and its folders, 0700); returns the descriptor.
+
+    With `fresh`, for an attempt that is about to start, a file that is there already is
+    removed: it can only be what an earlier try could not remove.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | (os.O_APPEND if append else 0)
     for _ in range(10):
         try:
             return os.open(path, flags, FILE_MODE)
         except FileNotFoundError:
             # Again if a sweeping worker removes the folder, still empty, in between.
-            make_private_dirs(os.path.dirname(path))
+            make_folder(os.path.dirname(path))
+        except FileExistsError:
+            if not fresh:
+                raise
+            os.unlink(path)
     return os.open(path, flags, FILE_MODE)
-
-
-def make_private_dirs(folder: str) -> None:
-    """Like `os.makedirs`, each new folder 0700 whatever the umask, its parent synced."""
-    if os.path.isdir(folder):
-        return
-    parent = os.path.dirname(folder)
-    make_private_dirs(parent)
-    with suppress(FileExistsError):
-        os.mkdir(folder, DIR_MODE)
-        sync_dir(parent)
-    if not os.path.isdir(folder):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
-
-
-def sync_dir(folder: str) -> None:
-    """Make a folder's entries durable (fsync(2): syncing a file does not do that)."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def read_range(fd: int, start: int, end: int) -> bytes:
@@ -224,8 +211,9 @@ def _salvage_one(path: str, inline_bytes: int) -> Capture:
         size = os.fstat(fd).st_size
         if size <= inline_bytes:
             return Capture(size, read_range(fd, 0, size))
-        os.fsync(fd)
-        sync_dir(os.path.dirname(path))
+        with naming(path):
+            os.fsync(fd)
+        sync_folder(os.path.dirname(path))
         return Capture(size, None)
     finally:
         os.close(fd)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from spoolctl.errors import StoreFull
+from spoolctl.folders import words_of
 
 # SQLite's own wait sleeps up to 100 ms and is unfair to those who wait long.
 SHORTEST_S = 0.001
@@ -31,7 +32,8 @@ class Patience:
         busy = type(error).__name__ == "StoreBusy"
         if what not in self._told and (not busy or mono - since >= TELL_AFTER_S):
             self._told.add(what)
-            self._log(f"spoolctl: waiting: {error}")
+            text = words_of(error) if isinstance(error, OSError) else str(error)
+            self._log(f"spoolctl: waiting: {text}")
         if isinstance(error, StoreFull) or not busy:
             return FULL_PAUSE_S
         longest = LONGEST_S if mono - since < SLOW_AFTER_S else LONG_PAUSE_S

@@ -14,6 +14,7 @@ from spoolctl.core.paths import workers_dir
 from spoolctl.core.records import Identity, Instant, Reaped, Suspect, WorkerRow
 from spoolctl.core.states import AttemptState
 from spoolctl.engine import capture
+from spoolctl.folders import words_of
 from spoolctl.process import locks
 from spoolctl.process.identity import Evidence, Judgement, Verdict, judge
 from spoolctl.process.roster import read_roster
@@ -231,4 +232,4 @@ class Reaper:
 
 
 def _unreadable(what: str, error: OSError) -> Judgement:
-    return Judgement(Verdict.DEAD, f"{what} cannot be read ({error.strerror}: {error.filename})")
+    return Judgement(Verdict.DEAD, f"{what} cannot be read ({words_of(error)})")

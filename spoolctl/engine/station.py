@@ -13,8 +13,8 @@ from contextlib import suppress
 from spoolctl.core.paths import waiters_dir, workers_dir
 from spoolctl.core.records import Identity
 from spoolctl.engine.attempt import Slot
-from spoolctl.engine.capture import make_private_dirs
 from spoolctl.engine.children import Children
+from spoolctl.folders import make_folder
 from spoolctl.process import locks
 from spoolctl.process.bell import Bell
 from spoolctl.process.guardian import Guardian
@@ -37,12 +37,12 @@ class Station:
         self._db_path = db_path
         self._grace_s = grace_s
         self._folder = workers_dir(db_path)
-        make_private_dirs(self._folder)
+        make_folder(self._folder)
         self._roster_path = os.path.join(self._folder, f"{self.token}.lock")
         self.roster = Roster.create(self._roster_path, slots)
         self.bells = [Bell.create(self._folder, self.token)]
         if waits:
-            make_private_dirs(waiters_dir(db_path))
+            make_folder(waiters_dir(db_path))
             self.bells.append(Bell.create(waiters_dir(db_path), self.token))
         self.slots = [Slot(db_path, self.token, index) for index in range(slots)]
         self._guardian: Guardian | None = None
@@ -75,7 +75,7 @@ class Station:
     def renew_bells(self) -> None:
         """Put the doorbell up again after somebody removed the support folder. May fail."""
         with suppress(OSError):
-            make_private_dirs(self._folder)
+            make_folder(self._folder)
             self.bells[0].close()
             self.bells[0] = Bell.create(self._folder, self.token)
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 
 from spoolctl.core.paths import STREAMS, stream_path, support_dir
-from spoolctl.engine.capture import make_private_dirs, sync_dir
 from spoolctl.engine.spares import FILE_MODE
 from spoolctl.errors import InvalidInput
+from spoolctl.folders import make_folder, sync_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def backup(store: Store, target: str) -> tuple[int, int]:
         copied, size = _copy_streams(store.path, draft, wanted)
         size += os.stat(draft).st_size
         _publish(draft, path, undo)
-        sync_dir(folder)
+        sync_folder(folder)
         undo.pop_all()
     return copied, size
 
@@ -110,13 +110,13 @@ def _copy_streams(db_path: str, draft: str, wanted: Iterable[tuple[str, str]]) -
     folders = set()
     for token, stream in wanted:
         target = stream_path(draft, token, stream)
-        make_private_dirs(os.path.dirname(target))
+        make_folder(os.path.dirname(target))
         folders.add(os.path.dirname(target))
         size = _copy(stream_path(db_path, token, stream), target)
         if size is not None:
             copied, total = copied + 1, total + size
     for folder in folders:
-        sync_dir(folder)
+        sync_folder(folder)
     return copied, total
 
 

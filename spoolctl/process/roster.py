@@ -14,6 +14,7 @@ import os
 import weakref
 
 from spoolctl.core.tuples import NamedTuple
+from spoolctl.folders import naming
 from spoolctl.process import locks
 
 RECORD_BYTES = 512
@@ -62,7 +63,8 @@ class Roster:
         if fd is None:
             raise BlockingIOError(f"another process holds {path}")
         try:
-            os.ftruncate(fd, 0)
+            with naming(path):
+                os.ftruncate(fd, 0)
             return cls(path, fd, slots)
         except BaseException:
             os.close(fd)
@@ -101,16 +103,18 @@ class Roster:
     def _write(self, entry: Entry) -> None:
         if entry.slot >= self._slots:
             self._make_room(entry.slot + 1)
-        os.pwrite(self.fd, _pack(entry, self._folder), (entry.slot + 1) * RECORD_BYTES)
+        with naming(self.path):
+            os.pwrite(self.fd, _pack(entry, self._folder), (entry.slot + 1) * RECORD_BYTES)
         self._entries[entry.slot] = entry
 
     def _make_room(self, slots: int) -> None:
         # Written now, so that a disk that fills up later cannot keep an announcement back.
-        if not self._slots:
-            os.pwrite(self.fd, _MAGIC.ljust(RECORD_BYTES, b"\0"), 0)
         start, size = (self._slots + 1) * RECORD_BYTES, (slots - self._slots) * RECORD_BYTES
-        if size > 0:
-            os.pwrite(self.fd, bytes(size), start)
+        with naming(self.path):
+            if not self._slots:
+                os.pwrite(self.fd, _MAGIC.ljust(RECORD_BYTES, b"\0"), 0)
+            if size > 0:
+                os.pwrite(self.fd, bytes(size), start)
         self._slots = max(slots, self._slots)
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -311,11 +312,9 @@ def test_bits_that_flipped_are_reported_and_nothing_is_deleted(tmp_path: Path) -
         for page in range(3, size // 4096, 2):
             file.seek(page * 4096)
             file.write(os.urandom(300))
-    store = opened(path, create=False)
-    with pytest.raises(StoreUnusable) as caught:
+    with pytest.raises(StoreUnusable) as caught, closing(opened(path, create=False)) as store:
         store.find(JobFilter(), limit=-1)
     assert caught.value.kind == "damaged"
-    store.close()
     assert path.stat().st_size == size
 
 

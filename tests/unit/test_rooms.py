@@ -10,16 +10,19 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "spoolctl"
 
 BASE = {"errors", "version"}
-BELOW_QUEUE = {"engine", "store", "process", "core", *BASE}
+# Private folders, for all who keep files.
+FILES = {"folders"}
+BELOW_QUEUE = {"engine", "store", "process", "core", *FILES, *BASE}
 # `Queue` and what it is made of: one room, spread over a few files.
 QUEUE = {"queue", "config", "submission", "waiting"}
 MAY_IMPORT = {
     "errors": set(),
     "version": set(),
     "core": {"core", *BASE},
-    "store": {"store", "core", *BASE},
-    "process": {"process", "core", *BASE},
-    "engine": {"engine", "store", "process", "core", *BASE},
+    "folders": set(),
+    "store": {"store", "core", *FILES, *BASE},
+    "process": {"process", "core", *FILES, *BASE},
+    "engine": {"engine", "store", "process", "core", *FILES, *BASE},
     **dict.fromkeys(QUEUE, QUEUE | BELOW_QUEUE),
     "cli": {"cli"} | QUEUE | BELOW_QUEUE,
     # The package itself and `python -m spoolctl` are the doors to the rest.

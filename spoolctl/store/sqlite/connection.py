@@ -12,7 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from spoolctl.errors import SpoolError, StoreBusy, StoreFull, StoreGone, StoreUnusable
+from spoolctl.errors import (
+    SpoolError,
+    StoreBusy,
+    StoreFailing,
+    StoreFull,
+    StoreGone,
+    StoreUnusable,
+)
 from spoolctl.store.sqlite.files import inode
 from spoolctl.store.sqlite.probe import newer_message
 from spoolctl.store.sqlite.schema.migrations import SCHEMA_VERSION
@@ -223,8 +230,8 @@ class Connection:
             return StoreFull(f"no room on the disk for {self.path}")
         if "readonly" in text:
             return self._refused()
-        if "disk I/O" in text or "unable to open" in text:
-            return StoreFull(f"the disk does not serve {self.path}: {text}")
+        if is_failing(error):
+            return StoreFailing(f"the disk does not serve {self.path}: {text}")
         damage = "malformed" in text or "no such" in text
         if isinstance(error, sqlite3.OperationalError) and not damage:
             return SpoolError(f"{self.path}: {text}")
@@ -250,3 +257,9 @@ def is_locked(error: sqlite3.Error) -> bool:
     """Whether waiting may help."""
     text = str(error)
     return "is locked" in text or "locking protocol" in text
+
+
+def is_failing(error: sqlite3.Error) -> bool:
+    """Whether the disk, or a limit of the process, was in the way."""
+    text = str(error)
+    return "disk I/O" in text or "unable to open" in text

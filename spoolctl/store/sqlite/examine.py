@@ -26,7 +26,8 @@ def examine(path: str, *, now: Instant) -> Examination:
     """See `store.examination.examine`."""
     seen = probe(path)
     if seen.kind != "queue":
-        return Examination(seen.kind, seen.version, seen.message)
+        kind = "path" if seen.kind == "failing" else seen.kind
+        return Examination(kind, seen.version, seen.message)
     if seen.version < SCHEMA_VERSION:
         message = f"layout {seen.version}; this program writes {SCHEMA_VERSION}"
         return Examination("older", seen.version, message)

@@ -1,11 +1,13 @@
-"""The queue's file as a name in a folder: made privately, synced, looked at by stat(2) only."""
+"""The queue's file as a name in a folder: made privately, looked at by stat(2) only."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
-from contextlib import suppress
+
+from spoolctl.errors import SpoolError, StoreFailing, StoreFull, StoreUnusable
 
 
 def inode(path: str) -> tuple[int, int] | None:
@@ -39,44 +41,23 @@ def uri(path: str, options: str) -> str:
 
 def create_private(path: str) -> None:
     """Make an empty file, 0600 whatever the umask. Raises FileExistsError."""
+    from spoolctl.folders import set_mode
+
     if sys.platform == "linux":
         # mknod(2) makes it without opening it: no descriptor of ours is ever closed on a
         # file in which SQLite, in another thread, may hold locks already.
         os.mknod(path, stat.S_IFREG | 0o600)
     else:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-    _set_mode(path, 0o600)
+    set_mode(path, 0o600)
 
 
-def create_folder(path: str) -> None:
-    """Make a folder and its missing parents, 0700 whatever the umask; their names are synced."""
-    if os.path.isdir(path):
-        return
-    parent = os.path.dirname(path)
-    if parent != path:
-        create_folder(parent)
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        if not os.path.isdir(path):
-            raise NotADirectoryError(20, "Not a directory", path) from None
-        return
-    _set_mode(path, 0o700)
-    sync_folder(parent)
-
-
-def _set_mode(path: str, mode: int) -> None:
-    # A umask that takes rights from the owner too.
-    if stat.S_IMODE(os.stat(path).st_mode) != mode:
-        os.chmod(path, mode)
-
-
-def sync_folder(path: str) -> None:
-    """Make new names in the folder survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        # Some file systems cannot sync a folder (EINVAL); they have nothing better to offer.
-        with suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def refusal(error: OSError, what: str, path: str) -> SpoolError:
+    """Why `path` cannot be made or opened: the disk, the process's limits, or the path itself."""
+    message = f"{what} {path}: {why(error)}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull(message)
+    if error.errno in (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return StoreFailing(message)
+    kind = "read_only" if error.errno == errno.EROFS else "path"
+    return StoreUnusable(message, kind=kind, path=path)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 import sys
+import time
 from collections.abc import Sequence
 
-from spoolctl.errors import InvalidInput, NotFound, StoreFull, StoreUnusable
-from spoolctl.store.sqlite.connection import Connection
+from spoolctl.errors import (
+    InvalidInput,
+    NotFound,
+    SpoolError,
+    StoreFailing,
+    StoreFull,
+    StoreUnusable,
+)
+from spoolctl.store.sqlite.connection import Connection, is_failing
 from spoolctl.store.sqlite.files import (
-    create_folder,
     create_private,
     has_content,
     inode,
-    sync_folder,
+    refusal,
     uri,
     why,
 )
@@ -32,12 +38,28 @@ the same few pages again and again: the longer the log, the fewer are written tw
 LONGEST_PATH_BYTES = 504
 """SQLite's own limit (MAX_PATHNAME in os_unix.c), with room for the suffix of its journal."""
 
+LOOK_AGAIN_S = 0.05
+
 OPEN_WAIT_S = 5.0
 """How long opening waits at least: for another program that creates or migrates the file."""
 
 
 def open_connection(path: str, *, create: bool, wait_s: float) -> Connection:
-    """Open the queue at `path`; see `open_store` for what is raised."""
+    """Open the queue at `path`; see `open_store` for what is raised.
+
+    Trouble with the disk, or damage, is believed at the second look only: where the layout
+    cannot be read for once, SQLite itself says that the file is malformed.
+    """
+    try:
+        return _open(path, create=create, wait_s=wait_s)
+    except SpoolError as error:
+        if not isinstance(error, StoreFailing) and getattr(error, "kind", "") != "damaged":
+            raise
+    time.sleep(LOOK_AGAIN_S)
+    return _open(path, create=create, wait_s=wait_s)
+
+
+def _open(path: str, *, create: bool, wait_s: float) -> Connection:
     try:
         path = os.path.realpath(path)
     except (OSError, ValueError) as error:  # a NUL in the name
@@ -54,6 +76,8 @@ def open_connection(path: str, *, create: bool, wait_s: float) -> Connection:
             raise NotFound(f"no queue at {path}", where=path)
         if seen.kind == "missing":
             _create_file(path)
+    elif seen.kind == "failing":
+        raise StoreFailing(seen.message)
     elif seen.kind != "queue":
         raise StoreUnusable(seen.message, kind=seen.kind, path=path)
     connection = _connect(path, "mode=rw")
@@ -78,6 +102,8 @@ def _connect(path: str, options: str, *, read_only: bool = False) -> Connection:
             uri(path, options), uri=True, timeout=0, isolation_level=None, cached_statements=256
         )
     except sqlite3.Error as error:
+        if is_failing(error) and not _is_obstructed(path):
+            raise StoreFailing(f"cannot open {path}: {error}") from error
         raise StoreUnusable(f"cannot open {path}: {error}", kind="path", path=path) from error
     return Connection(path, db, seen, read_only=read_only)
 
@@ -111,6 +137,8 @@ def _prepare(connection: Connection, *, create: bool) -> None:
             raise NotFound(f"no queue at {connection.path}", where=connection.path)
         if version < len(MIGRATIONS):
             migrate(connection)
+        # Read the layout now, while it is known that no harm is done by looking again.
+        connection.ask("SELECT 1 FROM sqlite_master LIMIT 1")
     except sqlite3.Error as error:
         raise connection.translate(error) from error
     connection.check_file()
@@ -121,7 +149,7 @@ def _open_at_rest(path: str, error: StoreUnusable | StoreFull) -> Connection:
     shares with others. A file at rest, with nothing in its log, can be read without them.
     """
     if _is_writable(path) or has_content(path + "-wal"):
-        if "unable to open" in str(error):
+        if isinstance(error, StoreFailing) and _is_obstructed(path):
             raise StoreUnusable(str(error), kind="path", path=path) from error
         raise error
     connection = read_only(path, immutable=True)
@@ -134,6 +162,17 @@ def _open_at_rest(path: str, error: StoreUnusable | StoreFull) -> Connection:
         connection.close()
         raise error
     return connection
+
+
+def _is_obstructed(path: str) -> bool:
+    """Whether SQLite could not open its files, or make them, on a healthy disk either."""
+    if not _is_writable(path):
+        return True
+    beside = (f"{path}{suffix}" for suffix in ("-wal", "-shm", "-journal"))
+    return any(
+        os.path.lexists(each) and not (os.path.isfile(each) and os.access(each, os.R_OK | os.W_OK))
+        for each in beside
+    )
 
 
 def _is_writable(path: str) -> bool:
@@ -210,16 +249,17 @@ def _use_log(connection: Connection) -> None:
 
 def _create_file(path: str) -> None:
     """Make an empty file (0600) and its missing folders (0700), synced."""
+    from spoolctl.folders import make_folder, sync_folder
+
     folder = os.path.dirname(path)
     try:
-        create_folder(folder)
+        make_folder(folder)
         create_private(path)
         sync_folder(folder)
     except FileExistsError:
         return  # another creator was first: whatever it is, it is looked at like any file
     except OSError as error:
-        kind = "read_only" if error.errno == errno.EROFS else "path"
-        raise StoreUnusable(f"cannot create {path}: {why(error)}", kind=kind, path=path) from error
+        raise refusal(error, "cannot create", path) from error
 
 
 def backup(connection: Connection, target: str) -> None:
@@ -227,13 +267,14 @@ def backup(connection: Connection, target: str) -> None:
 
     Raises InvalidInput if something is there already. Removes a half-written copy.
     """
+    from spoolctl.folders import sync_folder
+
     try:
         create_private(target)
     except FileExistsError:
         raise InvalidInput(f"{target} exists already") from None
     except OSError as error:
-        message = f"cannot create {target}: {why(error)}"
-        raise StoreUnusable(message, kind="path", path=target) from error
+        raise refusal(error, "cannot create", target) from error
     try:
         _copy(connection, os.path.abspath(target))
         sync_folder(os.path.dirname(os.path.abspath(target)))
@@ -253,6 +294,8 @@ def _copy(connection: Connection, target: str) -> None:
         text = str(error)
         if "is full" in text:
             raise StoreFull(f"no room on the disk for {target}") from error
+        if is_failing(error):
+            raise StoreFailing(f"the disk does not serve {target}: {text}") from error
         raise StoreUnusable(f"cannot write {target}: {text}", kind="path", path=target) from error
     finally:
         copy.close()

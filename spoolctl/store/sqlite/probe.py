@@ -17,9 +17,10 @@ APPLICATION_ID = 0x53706C71
 class Probe(NamedTuple):
     """What the look has shown.
 
-    `kind`: `missing`, `empty` (zero bytes: a new queue), `queue`, or one of the kinds of
-    StoreUnusable with its `message`. `version`: the layout's number, 0 where unknown. It is
-    the one in the file itself; what is still in the log alone is not seen.
+    `kind`: `missing`, `empty` (zero bytes: a new queue), `queue`, or, with a `message`,
+    `failing` (the disk does not serve it now) or one of the kinds of StoreUnusable. `version`:
+    the layout's number, 0 where unknown. It is the one in the file itself; what is still in
+    the log alone is not seen.
     """
 
     kind: str
@@ -84,7 +85,9 @@ def _unreadable(path: str, text: str) -> Probe:
         return Probe("foreign", message=f"{path} is not a queue file")
     if "malformed" in text:
         return Probe("damaged", message=f"{path} is damaged: {text}")
-    return Probe("path", message=f"cannot open {path}: {text}")
+    # Whoever may not read it was told so before.
+    kind = "failing" if "disk I/O" in text or "unable to open" in text else "path"
+    return Probe(kind, message=f"cannot open {path}: {text}")
 
 
 def newer_message(path: str, version: int) -> str:
