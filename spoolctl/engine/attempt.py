@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 from collections.abc import Mapping
@@ -26,9 +27,18 @@ MARK = "SPOOLCTL_ATTEMPT_PATH"
 SHUT_DOWN = "worker shut down"
 
 
+# No fault of the job's, and likely to pass: worth waiting for instead of spending its budget.
+# (A file system that has met an error is often mounted anew, read-only.)
+_PASSING = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
+        *(errno.EIO, errno.EROFS),
+    }
+)
+
+
 class NoResources(Exception):
-    """The machine is short of something (disk, memory, processes, files), or does not let us
-    make our own files; no fault of the job's: try again later."""
+    """The machine is short of something (disk, memory, processes, files); try again later."""
 
 
 class Why(Enum):
@@ -207,8 +217,9 @@ def start(
         roster.announce(slot.index, claimed.token, slot.lock_path)
         streams = Streams(db_path, claimed.token, spares)
     except OSError as error:
-        # Whatever it is, the job cannot help it, and must not pay for it.
-        raise NoResources(words_of(error)) from error
+        if error.errno in _PASSING:
+            raise NoResources(words_of(error)) from error
+        raise SpawnFailed(f"cannot create output files: {words_of(error)}") from error
     stdin_fd = -1
     try:
         stdin_fd = _open_stdin(claimed, db_path)
