@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -329,12 +330,14 @@ class Queue:
             StoreGone: the file was removed or replaced.
         """
         from spoolctl.engine.clock import mono
+        from spoolctl.waiting import BURST_LOOK_S
 
         ids = tuple(dict.fromkeys(job_ids))
         until = math.inf if timeout_s is None else mono() + timeout_s
         with self.waiter(poll_s=poll_s) as waiter:
             seen: dict[int, Job] = {}
             while True:
+                looked_mono = mono()
                 changed = self.changed()
                 pending = self._look_for_settled(ids, seen)
                 if not pending or (first and len(pending) < len(ids)):
@@ -346,6 +349,7 @@ class Queue:
                     if left <= 0:
                         raise _wait_timeout(pending)
                     waiter.sleep(min(left, look_at - mono()))
+                time.sleep(max(0.0, looked_mono + BURST_LOOK_S - mono()))
 
     def _look_for_settled(self, ids: Sequence[int], seen: dict[int, Job]) -> tuple[int, ...]:
         """Bring `seen` up to date; returns the ids that are not settled.

@@ -13,6 +13,9 @@ from spoolctl.process.bell import Bell
 POLL_S = 0.5
 """How often to look where no doorbell can be hung (a read-only folder)."""
 
+BURST_LOOK_S = 0.003
+"""Who waits for jobs among thousands that end looks no more often than that."""
+
 NET_S = 5.0
 """How often to look although there is a doorbell: its ringer may be killed before it rings."""
 

@@ -26,6 +26,9 @@ DEFAULT_LIMIT = 1000
 PAGE = 500
 """Entries that a follower reads, and writes, at a time."""
 
+BURST_LOOK_S = 0.02
+"""How long to gather what comes in a burst; each look costs as much as many events."""
+
 STARTUP_POLL_S = 0.5
 """How often to look for a queue that is not there yet."""
 
@@ -290,10 +293,12 @@ class _Stream:
     def _print_all(self, queue: Queue, waiter: Waiter) -> str:
         """Print what there is and what comes; returns why it has ended."""
         while True:
+            looked_mono = time.monotonic()
             changed = queue.changed()
             while self._print_page(queue):
-                if self._left == 0:
-                    return "max_events"
+                pass
+            if self._left == 0:
+                return "max_events"
             while queue.changed() == changed:
                 until = self.until_mono
                 left = None if until is None else until - time.monotonic()
@@ -301,23 +306,25 @@ class _Stream:
                     return "idle_timeout"
                 if not waiter.sleep(left, watch=self._app.out.stdout):
                     raise OutputClosed
+            # What comes alone is printed at once; of what comes in a burst, much at a time.
+            time.sleep(max(0.0, looked_mono + BURST_LOOK_S - time.monotonic()))
 
     def _print_page(self, queue: Queue) -> bool:
-        """Print the next events; False if there were none."""
+        """Print the next events; False if there are no more to be printed now."""
         limit = PAGE if self._left is None else min(PAGE, self._left)
         page = queue.events(since_id=self._since_id, job_id=self._args.job, limit=limit)
+        # Others' events need not be looked at again.
+        full = len(page.events) == limit
+        self._since_id = page.events[-1].id if full else max(self._since_id, page.last_id)
         if not page.events:
-            # Others' events need not be looked at again.
-            self._since_id = max(self._since_id, page.last_id)
             return False
         as_text = _frame if self._app.json else _line
         lines = "".join(f"{as_text(row)}\n" for row in page.events)
         self._app.out.write(render.encode(lines))
-        self._since_id = page.events[-1].id
         self._quiet_since_mono = time.monotonic()
         if self._left is not None:
             self._left -= len(page.events)
-        return True
+        return full and self._left != 0
 
     def _end(self, reason: str) -> int:
         if self._app.json:
