@@ -420,14 +420,14 @@ class Queue:
         tail_lines: int | None = None,
         retries: bool = False,
         on_idle: Callable[[], None] | None = None,
-        on_retry: Callable[[Job], None] | None = None,
+        on_retry: Callable[[Job, Attempt], None] | None = None,
     ) -> Iterator[Piece]:
         """What an attempt writes, as it comes, until it has ended.
 
         Waits for the first attempt of a job that has not started. `tail_lines`: begin that
         many lines before the present end; None: at the first byte. `retries`: go on with
-        the next attempts until the job has settled; `on_retry` is called with the job after
-        each that has failed and was not the last. `on_idle` is called, some
+        the next attempts until the job has settled; `on_retry` is called with the job
+        and each that has failed and was not the last. `on_idle` is called, some
         times a second, while nothing comes.
 
         Raises: NotFound; StoreGone (the file was removed or replaced).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spoolctl.cli.signals import interruptible
 from spoolctl.cli.wait import Watch
-from spoolctl.core.records import Added, Job
+from spoolctl.core.records import Added, Attempt, Job
 from spoolctl.core.states import State
 
 TYPE_CHECKING = False
@@ -70,24 +70,24 @@ def _follow(app: App, job_id: int, watch: Watch) -> None:
         if left is not None and left <= 0:
             watch({job_id: app.queue.get(job_id)})
 
-    def tell_retry(job: Job) -> None:
-        app.out.note(next_try(job))
+    def tell_retry(job: Job, attempt: Attempt) -> None:
+        app.out.note(next_try(job, attempt))
 
     for piece in app.queue.follow(job_id, retries=True, on_idle=look_around, on_retry=tell_retry):
         write = app.out.write if piece.stream == "stdout" else app.out.error_bytes
         write(piece.data)
 
 
-def next_try(job: Job) -> str:
+def next_try(job: Job, failed: Attempt) -> str:
     """What is said between two attempts."""
     import time
 
     from spoolctl.cli.render import duration, visible
 
     wait_s = job.next_run_at - time.time()
-    when = f" in {duration(wait_s)}" if wait_s > 0 else ""
-    why = f" ({job.last_error})" if job.last_error else ""
-    return visible(f"spoolctl: job {job.id} is tried again{when}{why}")
+    when = f" in {duration(wait_s)}" if job.state is State.QUEUED and wait_s > 0 else ""
+    why = failed.error or failed.state.value
+    return visible(f"spoolctl: job {job.id} is tried again{when} ({why})")
 
 
 def exit_status(job: Job) -> int:

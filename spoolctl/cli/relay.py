@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 
 from spoolctl.cli.render import Out, OutputClosed, OutputFailed, encode
-from spoolctl.core.records import Job
+from spoolctl.core.records import Attempt, Job
 from spoolctl.engine.options import Helper
 from spoolctl.errors import NotFound, SpoolError
 from spoolctl.queue import Queue
@@ -215,8 +215,8 @@ class _Mouth:
         self._last_turn = self._leaving
         self._out.check_reader()
 
-    def _tell_retry(self, job: Job) -> None:
+    def _tell_retry(self, job: Job, attempt: Attempt) -> None:
         from spoolctl.cli.attend import next_try
 
         if not self._leaving:
-            self._write_err(encode(next_try(job) + "\n"))
+            self._write_err(encode(next_try(job, attempt) + "\n"))

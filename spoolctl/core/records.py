@@ -10,6 +10,9 @@ from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
 from spoolctl.core.states import AttemptState, Ledger, Reason, State
 from spoolctl.core.tuples import NamedTuple
 
+SILENT_INTERVALS = 4
+SILENT_AT_LEAST_S = 30.0
+
 
 class Instant(NamedTuple):
     """One reading of all clocks.
@@ -66,6 +69,18 @@ class WorkerRow(NamedTuple):
     started_at: float
     heartbeat_at: float
     heartbeat_boot: float
+
+    def is_silent(self, threshold_s: float | None, now: Instant) -> bool:
+        """Whether its last heartbeat is older than `threshold_s` (None: some of its intervals).
+
+        By the boot clock: the wall clock may be stepped, and heartbeats stop in suspend.
+        Says nothing about whether it is dead.
+        """
+        if self.identity.boot_id != now.boot_id:
+            return True
+        if threshold_s is None:
+            threshold_s = max(SILENT_INTERVALS * self.interval_s, SILENT_AT_LEAST_S)
+        return now.boot - self.heartbeat_boot > threshold_s
 
 
 class Context(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from spoolctl.core.records import Identity
+from spoolctl.core.records import Identity, Instant
 from spoolctl.core.states import SETTLED, State
 from spoolctl.engine.serving import unserved
 from spoolctl.process.identity import Judgement
@@ -30,7 +30,9 @@ class Turn(Enum):
 class Errand:
     """The one job of a worker, which it leaves to whoever else serves the lane.
 
-    That is a courtesy and no guard: several may claim at the same time, and one gets it.
+    That is a courtesy and no guard: several may claim at the same time, and one gets it. So
+    it need not wait for proof that a worker is dead which has been silent for too long.
+    `threshold_s`: see `WorkerRow.is_silent`.
     """
 
     def __init__(
@@ -39,18 +41,20 @@ class Errand:
         job_id: int,
         lanes: tuple[str, ...],
         *,
+        threshold_s: float | None,
         judge: Callable[[Identity, str], Judgement],
         log: Callable[[str], None],
     ) -> None:
         self._store = store
         self._job_id = job_id
         self._lanes = lanes
+        self._threshold_s = threshold_s
         self._judge = judge
         self._log = log
         self._served_mono: float | None = None  # since when another may take it
         self._told = False
 
-    def turn(self, mono: float, *, reporting: bool) -> Turn:
+    def turn(self, now: Instant, *, reporting: bool) -> Turn:
         """Whose turn it is now. `reporting`: our own attempt of the job has ended, and is
         recorded in the transaction that would claim it again.
 
@@ -60,10 +64,16 @@ class Errand:
             job = self._store.states((self._job_id,)).get(self._job_id)
             if job is None or job.state is not State.QUEUED:
                 return Turn.OTHERS
-        if len(unserved(self._store, self._lanes, self._judge)) == len(self._lanes):
+        free = unserved(
+            self._store,
+            self._lanes,
+            self._judge,
+            counts=lambda worker: not worker.is_silent(self._threshold_s, now),
+        )
+        if len(free) == len(self._lanes):
             self._served_mono = None
             return Turn.OURS
-        self._tell_served(mono)
+        self._tell_served(now.mono)
         return Turn.SERVED
 
     def is_settled(self) -> bool:

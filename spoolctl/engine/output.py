@@ -197,8 +197,8 @@ class Follower:
     `sleep(seconds)` returns early when something may have happened in the queue.
     `tail_lines`: begin with the last lines of the attempt that is followed first; None: with
     its first byte. `retries`: go on with later attempts until the job has settled; `on_retry`
-    is called with the job after each attempt that was not its last, unless a worker that was
-    stopped has only put it back.
+    is called with the job and the attempt after each that was not its last, unless a worker
+    that was stopped has only put it back.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Follower:
         tail_lines: int | None = None,
         retries: bool = False,
         sleep: Callable[[float], None],
-        on_retry: Callable[[Job], None] | None = None,
+        on_retry: Callable[[Job, Attempt], None] | None = None,
     ) -> None:
         self._store = store
         self._job_id = job_id
@@ -264,8 +264,11 @@ class Follower:
         if self._on_retry is None or fresh is None:
             return
         job = self._store.get(self._job_id)
-        if job.state not in SETTLED and fresh.failure_reason is not Reason.WORKER_SHUTDOWN:
-            self._on_retry(job)
+        latest = self._store.attempt(self._job_id, None)
+        # We may be far behind: the job has settled, but not with this attempt.
+        more = job.state not in SETTLED or (latest is not None and latest.id != fresh.id)
+        if more and fresh.failure_reason is not Reason.WORKER_SHUTDOWN:
+            self._on_retry(job, fresh)
 
     def _until_the_end(self, attempt: Attempt, sources: list[_Source]) -> Iterator[Piece]:
         watch = _Watch(self._store, attempt)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from spoolctl.core.paths import workers_dir
-from spoolctl.core.records import Identity
+from spoolctl.core.records import Identity, WorkerRow
 from spoolctl.process.identity import Judgement, Verdict
 
 TYPE_CHECKING = False
@@ -15,13 +15,20 @@ if TYPE_CHECKING:
 
 
 def unserved(
-    store: Store, lanes: Iterable[str], judge: Callable[[Identity, str], Judgement]
+    store: Store,
+    lanes: Iterable[str],
+    judge: Callable[[Identity, str], Judgement],
+    *,
+    counts: Callable[[WorkerRow], bool] = lambda worker: True,
 ) -> frozenset[str]:
-    """Which of these lanes no worker serves that may be alive: `judge` is asked with who it
-    is and the path of its lock."""
+    """Which of these lanes no worker serves that may be alive.
+
+    `judge` is asked with who it is and the path of its lock; only workers that `counts`
+    accepts are looked at.
+    """
     left, folder = set(lanes), workers_dir(store.path)
     for worker in store.workers():
-        if worker.lanes is not None and left.isdisjoint(worker.lanes):
+        if not counts(worker) or (worker.lanes is not None and left.isdisjoint(worker.lanes)):
             continue
         lock = os.path.join(folder, f"{worker.token}.lock")
         if judge(worker.identity, lock).verdict is not Verdict.DEAD:

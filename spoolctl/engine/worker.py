@@ -168,6 +168,7 @@ class Worker:
                 self._store,
                 options.job_id,
                 options.lanes or (),
+                threshold_s=options.reap_after_s,
                 judge=self._reaper.judge,
                 log=self._log,
             )
@@ -476,18 +477,18 @@ class Worker:
 
     def _may_claim(self, errand: Errand) -> bool:
         """Whether the one job is to be claimed now, and not left to others."""
-        mono = self._clock.now().mono
+        now = self._clock.now()
         reporting = bool(self._crew.reports)
-        turn = self._try("errand", lambda: errand.turn(mono, reporting=reporting))
+        turn = self._try("errand", lambda: errand.turn(now, reporting=reporting))
         if turn is Turn.OURS:
             return True
         # Its end rings, and the reaper sees to it should its owner die. But nothing tells
         # when a worker dies, or leaves, without having taken it.
         self._look = turn is not Turn.OTHERS
         if self._look:
-            self._deadlines.sooner("again", mono + SERVED_S)
+            self._deadlines.sooner("again", now.mono + SERVED_S)
         else:
-            self._deadlines.sooner("look", mono + self._options.poll_interval_s)
+            self._deadlines.sooner("look", now.mono + self._options.poll_interval_s)
         return False
 
     def _record_and_claim(self) -> tuple[Claimed, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spoolctl.core.records import Want
+from spoolctl.core.retry import RetryPolicy
 from spoolctl.core.states import AttemptState, State
 from tests.conformance.kit import CONTEXT, Desk, failure, job, success
 
@@ -48,6 +49,51 @@ def test_all_queues_by_one_order(desk: Desk) -> None:
     desk.add(queue="c", priority=5)
     assert claimed_ids(desk, 2, None) == [2, 3]
     assert claimed_ids(desk, 2, None, ceiling=3) == [1]
+
+
+def the_one(desk: Desk, job_id: int) -> list[int]:
+    """What a claim of this job alone gives."""
+    want = Want(1, (desk.get(job_id).queue,), None, job_id)
+    return [one.job_id for one in desk.store.claim(desk.me, want, now=desk.clock.now())]
+
+
+def test_a_job_that_is_wanted_by_its_number_is_taken_out_of_turn(desk: Desk) -> None:
+    desk.add(priority=9)
+    last = desk.add(queue="default")
+    assert the_one(desk, last) == [last]
+    assert the_one(desk, last) == []
+    assert desk.get(1).state is State.QUEUED
+
+
+def test_a_job_that_is_wanted_by_its_number_waits_like_any_other(desk: Desk) -> None:
+    desk.add()
+    later = desk.add(delay_s=10)
+    assert the_one(desk, later) == []
+    desk.clock.advance(11)
+    assert the_one(desk, later) == [later]
+    desk.cancel(later)
+    desk.retry(later)
+    # Its processes may still live.
+    assert the_one(desk, later) == []
+
+
+def test_a_held_job_is_not_taken_by_its_number_on_the_way_of_a_report(desk: Desk) -> None:
+    other, mine = desk.add(), desk.add()
+    first, _ = desk.claim(2)
+    desk.cancel(mine)
+    desk.retry(mine)
+    want = Want(1, ("default",), None, mine)
+    cycle = desk.store.cycle(desk.me, [success(first)], want, now=desk.clock.now())
+    assert (cycle.recorded[0].job_id, cycle.claimed) == (other, ())
+
+
+def test_a_result_and_the_next_attempt_of_a_wanted_job_are_one_step(desk: Desk) -> None:
+    desk.add(priority=9)
+    mine = desk.add(policy=RetryPolicy(delays_s=(0.0,)))
+    want = Want(1, ("default",), None, mine)
+    (claimed,) = desk.store.claim(desk.me, want, now=desk.clock.now())
+    cycle = desk.store.cycle(desk.me, [failure(claimed)], want, now=desk.clock.now())
+    assert [one.attempt_no for one in cycle.claimed] == [2]
 
 
 def test_the_ceiling_counts_living_attempts_of_each_lane(desk: Desk) -> None:

@@ -10,9 +10,6 @@ from spoolctl.core.states import AttemptState, Reason, State
 from spoolctl.store.sqlite import rows, sql
 from spoolctl.store.sqlite.working import Working, _spread
 
-SILENT_INTERVALS = 4
-SILENT_AT_LEAST_S = 30.0
-
 
 class Recovering(Working):
     """The part of the store that reapers use."""
@@ -24,7 +21,7 @@ class Recovering(Working):
         suspects = []
         for attempt_id, token, job_id, no, state, *rest in found:
             worker = None if rest[0] is None else rows.worker_of(tuple(rest))
-            if worker is None or _is_silent(worker, threshold_s, now):
+            if worker is None or worker.is_silent(threshold_s, now):
                 suspects.append(
                     Suspect(attempt_id, token.hex(), job_id, no, AttemptState(state), worker)
                 )
@@ -113,7 +110,7 @@ class Recovering(Working):
         """Silent workers without living attempts. See the protocol."""
         with self._c.read():
             idle = [rows.worker_of(row) for row in self._c.execute(sql.IDLE_WORKERS)]
-        return [worker for worker in idle if _is_silent(worker, threshold_s, now)]
+        return [worker for worker in idle if worker.is_silent(threshold_s, now)]
 
     def workers(self) -> list[WorkerRow]:
         """All registered workers, dead or alive."""
@@ -125,12 +122,3 @@ class Recovering(Working):
         with self._c.write():
             for worker in worker_ids:
                 self._forget(worker, now)
-
-
-def _is_silent(worker: WorkerRow, threshold_s: float | None, now: Instant) -> bool:
-    """By the boot clock: the wall clock may be stepped, and heartbeats stop in suspend."""
-    if worker.identity.boot_id != now.boot_id:
-        return True
-    if threshold_s is None:
-        threshold_s = max(SILENT_INTERVALS * worker.interval_s, SILENT_AT_LEAST_S)
-    return now.boot - worker.heartbeat_boot > threshold_s
