@@ -279,12 +279,14 @@ def test_a_success_that_came_too_late_leaves_the_next_command_alone(bench: Bench
         other.execute("BEGIN IMMEDIATE")
         (bench.folder / "go").touch()
         time.sleep(0.7)  # the worker has noticed the end by now, and cannot record it
+        worker.send_signal(signal.SIGSTOP)  # or it might be the first to get the lock
         cancel = subprocess.Popen(
             [sys.executable, "-m", "spoolctl", "cancel", "--running", "--yes", str(late)],
             env=clean_env({"SPOOLCTL_DB": str(bench.db)}),
         )
-        time.sleep(0.7)
         other.execute("ROLLBACK")
+    bench.wait_state(late, "canceled")
+    worker.send_signal(signal.SIGCONT)
     assert cancel.wait(timeout=30) == 0
     bench.wait_state(following, "done")
     assert bench.job(late)["state"] == "canceled"
