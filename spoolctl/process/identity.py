@@ -156,9 +156,14 @@ def _why_unclear(boot_known: bool, same_space: bool) -> str:
 
 
 def self_identity(lock_dev: int, lock_ino: int) -> Identity:
-    """This process, holding the lock file with that device and inode."""
+    """This process, holding the lock file with that device and inode.
+
+    Raises:
+        OSError: it cannot be found out for want of descriptors or memory. An identity with
+            gaps would leave others in doubt about it for ever.
+    """
     pid = os.getpid()
-    start = start_of(pid) if table.is_ours() else _own_start()
+    start = start_of(pid) if sys.platform == "darwin" else _own_start()
     return Identity(boot_id(), pid_namespace(), pid, start or "", lock_dev, lock_ino)
 
 
@@ -178,7 +183,11 @@ _boot_id: str | None = None
 
 
 def boot_id() -> str:
-    """An id that every boot of this kernel draws anew; empty if it cannot be read."""
+    """An id that every boot of this kernel draws anew; empty if it cannot be read.
+
+    Raises:
+        OSError: not now, for want of descriptors or memory.
+    """
     global _boot_id
     if _boot_id is None:
         _boot_id = _read_boot_id()
@@ -193,7 +202,9 @@ def _read_boot_id() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             return file.read().strip().decode()
-    except OSError:
+    except OSError as error:
+        if error.errno in table.SCARCE:
+            raise
         return ""
 
 
@@ -212,15 +223,22 @@ def pid_namespace() -> str:
             offsets = dict(line.split(None, 1) for line in file)
         if any(int(part) for part in offsets.get(b"boottime", b"").split()):
             space += "+" + os.readlink("/proc/self/ns/time")
-    except (OSError, ValueError):
+    except ValueError:
         pass
+    except OSError as error:
+        if error.errno in table.SCARCE:
+            raise
     return space
 
 
 def _own_start() -> str | None:
-    # /proc of an outer namespace still knows us, under another number.
+    # By this name, as /proc of an outer namespace knows us too, under another number.
     try:
         with open("/proc/self/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()
-    except (OSError, IndexError):
+    except IndexError:
+        return None
+    except OSError as error:
+        if error.errno in table.SCARCE:
+            raise
         return None

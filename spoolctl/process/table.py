@@ -16,7 +16,9 @@ from spoolctl.core.tuples import NamedTuple
 MARK = "SPOOLCTL_ATTEMPT_PATH"
 """The environment variable that holds the random ids of an attempt and of those around it."""
 
-_SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors of a look for which there was no descriptor or no memory."""
+
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h; shown in field 9 of /proc/PID/stat
 _MARK_BYTES = MARK.encode() + b"="
 _buffer = bytearray(65536)
@@ -121,7 +123,7 @@ def read_all() -> Table:
             try:
                 procs[pid] = _read_stat(pid)
             except OSError as error:
-                complete = complete and error.errno not in _SCARCE
+                complete = complete and error.errno not in SCARCE
     return Table(procs, complete)
 
 
@@ -154,7 +156,7 @@ def read_marks(proc: Proc) -> tuple[str, ...] | None:
             # Empty, or only just put there.
             marks = _marks_in(f"/proc/{proc.pid}/environ")
     except OSError as error:
-        if error.errno in _SCARCE:
+        if error.errno in SCARCE:
             raise
         return None
     return marks or ()
@@ -297,7 +299,7 @@ def _holds(pid: int, name: str, lock: os.stat_result) -> bool:
     try:
         return any(_is_lock(pid, fd, name, lock) for fd in os.listdir(f"/proc/{pid}/fd"))
     except OSError as error:
-        if error.errno in _SCARCE:
+        if error.errno in SCARCE:
             raise
         return False
 

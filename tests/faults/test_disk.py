@@ -118,6 +118,17 @@ def test_what_keeps_a_worker_from_starting_is_named_with_its_file(
     assert f"spoolctl: error: {os.strerror(getattr(errno, error))}: /q" in result.said
 
 
+@pytest.mark.parametrize("what", ["boot_id", "timens_offsets", "self/stat"])
+@pytest.mark.parametrize("name", ["work", "work after a kill"])
+def test_a_worker_that_cannot_tell_who_it_is_does_not_begin(
+    bench_of: BenchOf, name: str, what: str
+) -> None:
+    """With gaps in its identity, nobody could ever be sure that it is dead."""
+    result = failing(bench_of(name), "EMFILE", "d", what)
+    assert result.code == 3
+    assert "spoolctl: error: Too many open files: /proc/" in result.said
+
+
 @pytest.mark.parametrize("suffix", ["-wal", "-shm"])
 def test_no_room_for_the_log_is_no_fault_of_the_path(bench_of: BenchOf, suffix: str) -> None:
     result = bench_of("add").run(Fault("ENOSPC", "w", 1, 10_000, f"queue.db{suffix}"))
