@@ -42,7 +42,7 @@ class Hand:
         self._clock = SystemClock()
         who: Identity = self_identity(0, 0)
         worker = NewWorker(os.urandom(16).hex(), "hand", who, None, 1, 3600.0)
-        self._id = self.store.register(worker, now=self.now())
+        self._id = self.store.register(worker, now=self.now()).worker_id
         self._some_done: int | None = None
 
     def __enter__(self) -> Hand:

@@ -56,6 +56,13 @@ class NewWorker(NamedTuple):
     interval_s: float
 
 
+class Registered(NamedTuple):
+    """A worker's id, and one sentence for each repair that was made on the way."""
+
+    worker_id: int
+    healed: tuple[str, ...]
+
+
 class WorkerRow(NamedTuple):
     """A registered worker. `heartbeat_boot` counts on the clock of `identity.boot_id`."""
 

@@ -148,12 +148,13 @@ class Worker:
             options.heartbeat_interval_s,
         )
         try:
-            for sentence in self._persist(lambda: self._store.heal(now=now)):
-                self._log(f"spoolctl: {sentence}")
-            self._id = self._persist(lambda: self._store.register(worker, now=now))
+            registered = self._persist(lambda: self._store.register(worker, now=now))
         except StoreBusy:
             self._stops_seen = self._stops()
             return False
+        self._id = registered.worker_id
+        for sentence in registered.healed:
+            self._log(f"spoolctl: {sentence}")
         self._reaper = Reaper(
             self._store,
             self._id,

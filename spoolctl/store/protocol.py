@@ -31,6 +31,7 @@ from spoolctl.core.records import (
     Pruned,
     Reaped,
     Recorded,
+    Registered,
     Suspect,
     Want,
     WorkerRow,
@@ -104,8 +105,8 @@ class Store(Protocol):
 
     # -- working ------------------------------------------------------------------------
 
-    def register(self, worker: NewWorker, *, now: Instant) -> int:
-        """Make the worker known, with a first heartbeat; returns its id. Heals first (`heal`)."""
+    def register(self, worker: NewWorker, *, now: Instant) -> Registered:
+        """Make the worker known, with a first heartbeat. Heals in the same transaction (`heal`)."""
 
     def unregister(self, worker: int, *, now: Instant) -> None:
         """Forget a worker that ends in good order. Refused while it owns living attempts."""

@@ -163,7 +163,7 @@ class Desk:
 
     def register(self, name: str, **rest: Any) -> int:
         new = worker(name, clock=self.clock, **rest)
-        return self.store.register(new, now=self.clock.now())
+        return self.store.register(new, now=self.clock.now()).worker_id
 
     def add(self, *argv: str, **fields: Any) -> int:
         return self.submit(job(*argv, **fields)).job.id

@@ -65,7 +65,7 @@ def test_a_worker_of_another_boot_is_silent_at_once(desk: Desk) -> None:
 
 def test_the_identity_of_a_worker_comes_back(desk: Desk) -> None:
     new = worker("w", clock=desk.clock, lanes=("a", "b"), slots=7, interval_s=2.5)
-    number = desk.store.register(new, now=desk.clock.now())
+    number = desk.store.register(new, now=desk.clock.now()).worker_id
     (row,) = [one for one in desk.store.workers() if one.id == number]
     assert row.identity == new.identity
     assert (row.token, row.name, row.lanes) == (new.token, "w", ("a", "b"))

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -329,3 +329,47 @@ def test_a_value_that_cannot_be_read_is_damage(desk: Desk, column: str) -> None:
         f"UPDATE jobs SET {column} = '[]'" if column == "argv" else "UPDATE jobs SET asked = NULL",
     )
     assert [one.job_id for one in desk.claim()] == [1], "no lock was kept, and nothing written"
+
+
+WRONG = {
+    "argv": ["{}", "7", '"true"', "[1]", "[null]", "null", "[" * 100_000],
+    "asked": [
+        *("[]", "7", '{"cwd": [], "unheard_of": 1}', '{"env": {"A": "B"}}', '{"env": [["A", 7]]}'),
+        *('{"policy": []}', '{"policy": {"delays_s": ["x"]}}', '{"policy": {"final_exits": [7]}}'),
+        *('{"since": 7}', '{"delay_s": "x"}'),
+    ],
+    "tags": ["7", "{}", '["ab"]', "[[1, 2]]"],
+}
+
+
+@pytest.mark.parametrize(
+    ("column", "text"), [(column, text) for column, texts in WRONG.items() for text in texts]
+)
+def test_a_value_that_means_something_else_is_damage(desk: Desk, column: str, text: str) -> None:
+    """Well-formed JSON of another type, as an edit by hand may leave it."""
+    desk.add()
+    edit(desk, f"UPDATE jobs SET {column} = '{text}'")
+    with pytest.raises(StoreUnusable) as caught:
+        desk.get(1)
+    assert caught.value.kind == "damaged"
+    assert "malformed" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["7", "[]", "{}", '["/", "x", []]', '["/", 2, [["A", 1]]]'])
+def test_a_context_that_means_something_else_is_damage(desk: Desk, text: str) -> None:
+    desk.add()
+    edit(desk, f"UPDATE contexts SET body = '{text}'")
+    afresh = open_store(desk.store.path, create=False, wait_s=0.0)
+    with closing(afresh), pytest.raises(StoreUnusable) as caught:
+        afresh.get(1)
+    assert caught.value.kind == "damaged"
+
+
+@pytest.mark.parametrize("text", ["7", "[7]", '{"stdout": 7}', '{"stdout": {"gap_start": "x"}}'])
+def test_a_capture_that_means_something_else_is_damage(desk: Desk, text: str) -> None:
+    desk.add()
+    desk.report(stopped(desk.claim_one()))
+    edit(desk, f"UPDATE attempts SET capture = '{text}'")
+    with pytest.raises(StoreUnusable) as caught:
+        desk.store.attempt(1, None)
+    assert caught.value.kind == "damaged"

@@ -214,8 +214,10 @@ def stuck(bench: Bench) -> Iterator[subprocess.Popen[str]]:
     bench.wait_file("up")
     lock = next(Path(f"{bench.db}.d", "workers").glob("*.?.0"))
     with open(lock, "rb") as file:
+        worker.send_signal(signal.SIGSTOP)  # or it might see the lock free before we have it
         (bench.folder / "go").touch()
         fcntl.flock(file, fcntl.LOCK_EX)  # as soon as the command lets it go
+        worker.send_signal(signal.SIGCONT)
         eventually(lambda: bench.job(1)["recovery"], what="the reason why it is stuck")
         yield worker
 

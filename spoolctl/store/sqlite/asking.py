@@ -205,7 +205,7 @@ class Asking(Promotion):
         return [
             token
             for token, lanes in found
-            if queue is None or lanes is None or queue in rows.parse(lanes)
+            if queue is None or lanes is None or queue in rows.words_of(lanes)
         ]
 
     def owner_token(self, job_id: int) -> str | None:

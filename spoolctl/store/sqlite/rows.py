@@ -42,8 +42,25 @@ def parse(text: str) -> Any:
     """The value of stored JSON text. Raises what SQLite itself raises for a damaged file."""
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise sqlite3.DatabaseError(f"malformed value ({error})") from None
+
+
+# What code that reads a row raises where somebody has edited it by hand: JSON that is well
+# formed, but means something else.
+_WRONG = (TypeError, ValueError, KeyError, AttributeError, IndexError)
+
+
+def _malformed(what: str, error: Exception) -> sqlite3.DatabaseError:
+    return sqlite3.DatabaseError(f"malformed {what} ({error})")
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """A stored list of strings. Raises what SQLite itself raises for a damaged file."""
+    words = parse(text)
+    if type(words) is not list or not all(type(word) is str for word in words):
+        raise sqlite3.DatabaseError("malformed value (no list of words)")
+    return tuple(words)
 
 
 def to_json(value: object) -> str:
@@ -124,7 +141,7 @@ def job_of(row: Row, context: Context) -> Job:
     asked = asked_of(stored.asked)
     return Job(
         id=stored.id,
-        argv=tuple(parse(stored.argv)),
+        argv=words_of(stored.argv),
         state=State(stored.state),
         attempts=stored.attempts,
         crashes=stored.crashes,
@@ -155,7 +172,12 @@ def reason_of(stored: StoredJob) -> Reason | None:
 
 def tags_of(text: str | None) -> tuple[tuple[str, str], ...]:
     """Tags in the order in which they were given."""
-    return () if text is None else tuple((key, value) for key, value in parse(text))
+    if text is None:
+        return ()
+    try:
+        return _texts(parse(text))
+    except _WRONG as error:
+        raise _malformed("tags", error) from None
 
 
 class Asked(NamedTuple):
@@ -206,27 +228,57 @@ def asked_of(text: str | None) -> Asked:
     """The inverse of `asked_text`."""
     if text is None:
         return NOTHING_ASKED
-    given = parse(text)
+    try:
+        return _asked(parse(text))
+    except _WRONG as error:
+        raise _malformed("options of a job", error) from None
+
+
+def _asked(given: dict[str, Any]) -> Asked:
     if "env" in given:
-        given["env"] = _pairs(given["env"])
+        given["env"] = _texts(given["env"])
     if given.get("key_for_s") == "ever":
         given["key_for_s"] = EVER
     if "policy" in given:
         given["policy"] = _policy(given["policy"])
     if "since" in given:
-        given["since"] = tuple(given["since"])
+        at, boot, boot_id = given["since"]
+        given["since"] = (_number(at), _number(boot), str(boot_id))
+    for name in ("delay_s", "run_at", "key_for_s"):
+        _number(given.get(name, 0))
     return Asked(**given)
 
 
 def _policy(given: dict[str, Any]) -> RetryPolicy:
     if "delays_s" in given:
-        given["delays_s"] = tuple(given["delays_s"])
+        given["delays_s"] = tuple(map(_number, given["delays_s"]))
     if "final_exits" in given:
         given["final_exits"] = _pairs(given["final_exits"])
+    for name, value in given.items():
+        if name == "backoff":
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            for number in each if isinstance(each, tuple) else (each,):
+                _number(number)
     return RetryPolicy(**given)
 
 
+def _number(value: Any) -> Any:
+    if value is not None and not isinstance(value, (int, float)):
+        raise TypeError("no number")
+    return value
+
+
+def _texts(lists: list[list[Any]]) -> tuple[tuple[str, str], ...]:
+    pairs = _pairs(lists)
+    if not all(type(text) is str for pair in pairs for text in pair):
+        raise TypeError("no list of pairs of words")
+    return pairs
+
+
 def _pairs(lists: list[list[Any]]) -> tuple[tuple[Any, Any], ...]:
+    if type(lists) is not list or not all(type(each) is list for each in lists):
+        raise TypeError("no list of pairs")
     return tuple((first, second) for first, second in lists)
 
 
@@ -237,8 +289,13 @@ def context_text(context: Context) -> str:
 
 def context_of(text: str) -> Context:
     """The inverse of `context_text`."""
-    cwd, umask, env = parse(text)
-    return Context(cwd, umask, _pairs(env))
+    try:
+        cwd, umask, env = parse(text)
+        if not isinstance(cwd, (str, type(None))):
+            raise TypeError("no folder")
+        return Context(cwd, _number(umask), _texts(env))
+    except _WRONG as error:
+        raise _malformed("context of a job", error) from None
 
 
 # -- attempts ---------------------------------------------------------------------------
@@ -258,6 +315,13 @@ IN_FILE = {"stdout": 1, "stderr": 2}
 
 def attempt_of(row: Row, db_path: str) -> Attempt:
     """The attempt of a row by `ATTEMPT_COLUMNS`."""
+    try:
+        return _attempt(row, db_path)
+    except _WRONG as error:
+        raise _malformed("attempt", error) from None
+
+
+def _attempt(row: Row, db_path: str) -> Attempt:
     token = row[1].hex()
     captures: dict[str, dict[str, Any]] = parse(row[18]) if row[18] else {}
     files = row[17] if row[13] is not None else sum(IN_FILE.values())
@@ -270,8 +334,8 @@ def attempt_of(row: Row, db_path: str) -> Attempt:
             stored="missing" if missing else "file" if in_file else "database",
             path=stream_path(db_path, token, name) if missing or in_file else None,
             size_bytes=size_bytes,
-            dropped_bytes=extra.get("dropped_bytes", 0),
-            gap_start=extra.get("gap_start", 0),
+            dropped_bytes=_number(extra.get("dropped_bytes", 0)),
+            gap_start=_number(extra.get("gap_start", 0)),
             shortened=extra.get("shortened", False),
         )
 
@@ -343,7 +407,7 @@ def worker_of(row: Row) -> WorkerRow:
         token=row[1],
         name=row[2],
         identity=Identity(row[3], row[4], row[5], row[6], unsigned(row[7]), unsigned(row[8])),
-        lanes=None if row[9] is None else tuple(parse(row[9])),
+        lanes=None if row[9] is None else words_of(row[9]),
         slots=row[10],
         interval_s=row[11],
         started_at=row[12],

@@ -13,6 +13,7 @@ from spoolctl.core.records import (
     NewWorker,
     Outcome,
     Recorded,
+    Registered,
     Want,
 )
 from spoolctl.core.retry import Budget, Verdict, after_crash, after_failure
@@ -33,33 +34,31 @@ class Working(Healing, Promotion):
         # Workers of this process whose rows have names to keep (see `_forget`).
         self._used: set[int] = set()
 
-    def register(self, worker: NewWorker, *, now: Instant) -> int:
+    def register(self, worker: NewWorker, *, now: Instant) -> Registered:
         """Make the worker known, and heal. See the protocol."""
         who = worker.identity
         with self._c.write():
-            self._heal(now)
-            return int(
-                self._c.execute(
-                    sql.ADD_WORKER,
-                    (
-                        worker.token,
-                        rows.storable(worker.name),
-                        who.boot_id,
-                        who.pid_ns,
-                        who.pid,
-                        who.start,
-                        rows.signed(who.lock_dev),
-                        rows.signed(who.lock_ino),
-                        None if worker.lanes is None else rows.to_json(worker.lanes),
-                        worker.slots,
-                        worker.interval_s,
-                        now.at,
-                        now.at,
-                        now.boot,
-                    ),
-                ).lastrowid
-                or 0
-            )
+            healed = self._heal(now)
+            number = self._c.execute(
+                sql.ADD_WORKER,
+                (
+                    worker.token,
+                    rows.storable(worker.name),
+                    who.boot_id,
+                    who.pid_ns,
+                    who.pid,
+                    who.start,
+                    rows.signed(who.lock_dev),
+                    rows.signed(who.lock_ino),
+                    None if worker.lanes is None else rows.to_json(worker.lanes),
+                    worker.slots,
+                    worker.interval_s,
+                    now.at,
+                    now.at,
+                    now.boot,
+                ),
+            ).lastrowid
+        return Registered(int(number or 0), tuple(healed))
 
     def unregister(self, worker: int, *, now: Instant) -> None:
         """Forget a worker that ends in good order.
@@ -389,7 +388,7 @@ class Working(Healing, Promotion):
             token=token.hex(),
             job_id=job.id,
             attempt_no=no,
-            argv=tuple(rows.parse(job.argv)),
+            argv=rows.words_of(job.argv),
             queue=job.queue,
             key=job.key,
             cwd=context.cwd if asked.cwd is None else asked.cwd,
