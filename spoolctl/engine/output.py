@@ -69,6 +69,14 @@ class Reader:
             return len(self._data)
         return max(0, os.fstat(self._fd).st_size - self.info.dropped_bytes)
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it reads an empty file that has no name any more."""
+        if self._fd is None:
+            return False
+        found = os.fstat(self._fd)
+        return found.st_nlink == 0 and found.st_size == 0
+
     def read(self, start: int, length: int) -> bytes:
         """At most `length` kept bytes from `start`; fewer at the end or at a gap."""
         if self._fd is None:
@@ -310,8 +318,10 @@ class _Source:
 
     def news(self) -> Iterator[bytes]:
         """What has been written since the last call."""
-        if self._reader.info.stored == "missing":
-            # Claimed, but its files were not made yet; or it has just moved into the database.
+        if self._reader.info.stored == "missing" or self._reader.is_abandoned:
+            # Claimed, but its files were not made yet, or were made anew as we had a former
+            # one open (`engine.spares`); or it has just moved into the database.
+            self._reader.close()
             self._reader = open_stream(self._store, self._attempt, self.stream)
         end = self._reader.kept_bytes
         if end < self._position:

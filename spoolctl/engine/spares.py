@@ -46,11 +46,17 @@ class Spares:
             spare = self._paths.pop()
             try:
                 os.rename(spare, path)
-                # Under a name that nobody knows yet: who has it open now is all who ever will.
-                fd = os.open(path, _OPEN)
             except OSError:  # swept, moved, made immutable: whatever it is, it is no spare
                 continue
-            if _is_as_new(fd) and _is_nobody_elses(fd):
+            try:
+                # Under a name that no former command knows: who has it open now is all who
+                # ever will. (The next attempt's followers may know it; see `engine.output`.)
+                fd = os.open(path, _OPEN)
+            except OSError:  # a link, a folder, no longer readable; too few descriptors
+                _put_aside(path, spare)
+                continue
+            # In this order: whoever has it open may write until it is closed.
+            if _is_nobody_elses(fd) and _is_as_new(fd):
                 return fd
             os.close(fd)
             with suppress(OSError):
@@ -62,6 +68,15 @@ class Spares:
         while self._paths:
             with suppress(OSError):
                 os.unlink(self._paths.pop())
+
+
+def _put_aside(path: str, spare: str) -> None:
+    """Free the name `path` of what has turned out to be no spare."""
+    with suppress(OSError):
+        try:
+            os.unlink(path)
+        except OSError:  # a folder that the command made in the file's place
+            os.rename(path, spare)
 
 
 def _is_as_new(fd: int) -> bool:

@@ -6,13 +6,18 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from spoolctl.core.records import Attempt, StreamInfo
 from spoolctl.engine.capture import NOTHING, Streams
+from spoolctl.engine.output import _Source
 from spoolctl.engine.spares import Spares
+from spoolctl.store.protocol import Store
 
 pytestmark = pytest.mark.skipif(
     not hasattr(fcntl, "F_SETLEASE"), reason="no leases here: no file is used again"
@@ -157,6 +162,76 @@ def test_a_file_that_was_swept_or_replaced_is_not(db: str, spares: Spares) -> No
     os.unlink(streams.stdout.path)
     os.unlink(streams.stderr.path)
     assert not reused(db, spares, before)
+
+
+def before_each_lease(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """`act` is called at the last moment at which others may still have the file open."""
+    real = fcntl.fcntl
+
+    def staged(fd: int, command: int, argument: Any = 0) -> Any:
+        if (command, argument) == (fcntl.F_SETLEASE, fcntl.F_WRLCK):
+            act()
+        return real(fd, command, argument)
+
+    monkeypatch.setattr(fcntl, "fcntl", staged)
+
+
+def test_the_last_words_of_somebody_who_then_closes_it_are_not_the_next_attempts(
+    db: str, spares: Spares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = Streams(db, OLD, spares)
+    before = inodes(streams)
+    others = [os.open(each.path, os.O_WRONLY) for each in (streams.stdout, streams.stderr)]
+    put_away(streams, spares)
+
+    def write_and_close() -> None:
+        while others:
+            fd = others.pop()
+            os.write(fd, b"late")
+            os.close(fd)
+
+    before_each_lease(monkeypatch, write_and_close)
+    assert not reused(db, spares, before)
+
+
+def test_whoever_follows_the_next_attempt_already_sees_what_it_writes(
+    db: str, spares: Spares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file's name is known from the claim on: a follower may have it open by then."""
+    put_away(Streams(db, OLD, spares), spares)
+    nothing = StreamInfo("file", None, 0)
+    attempt = cast(Attempt, SimpleNamespace(token=NEW, stdout=nothing, stderr=nothing))
+    store = cast(Store, SimpleNamespace(path=db))
+    followers: list[_Source] = []
+
+    def follow() -> None:
+        if not followers and os.path.exists(f"{db}.d/attempts/{NEW}.stdout"):
+            followers.append(_Source(store, attempt, "stdout", None))
+
+    before_each_lease(monkeypatch, follow)
+    streams = Streams(db, NEW, spares)
+    with followers.pop() as follower:
+        os.write(streams.stdout.fd, b"hello")
+        assert list(follower.news()) == [b"hello"]
+    streams.close()
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/null", path)])
+def test_what_a_command_put_in_the_place_of_its_file_does_not_harm_the_next(
+    db: str, spares: Spares, make: Callable[[str], None]
+) -> None:
+    streams = Streams(db, OLD, spares)
+    before = inodes(streams)
+    os.unlink(streams.stdout.path)
+    make(streams.stdout.path)
+    os.unlink(streams.stderr.path)
+    put_away(streams, spares)
+    if make is os.mkdir:
+        streams = Streams(db, NEW, spares)
+        assert files(db) == [f"{OLD}.stdout", f"{NEW}.stderr", f"{NEW}.stdout"]
+        streams.close()
+    else:
+        assert not reused(db, spares, before)
 
 
 def test_no_more_are_kept_than_can_be_used(db: str, spares: Spares) -> None:
