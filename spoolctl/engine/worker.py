@@ -29,7 +29,12 @@ from spoolctl.engine.station import Station
 from spoolctl.errors import SpoolError, StoreBusy, StoreGone, StoreUnusable
 from spoolctl.process import bell, tree
 from spoolctl.process.identity import Evidence
-from spoolctl.process.spawn import become_subreaper, prepare_signals
+from spoolctl.process.spawn import (
+    become_subreaper,
+    is_subreaper,
+    prepare_signals,
+    resign_as_subreaper,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +105,7 @@ class Worker:
         """
         prepare_signals()
         self._signals = Signals()
-        become_subreaper()
+        adopts = not is_subreaper() and become_subreaper()
         options = self._options
         try:
             self._station = Station(
@@ -130,6 +135,8 @@ class Worker:
                 self._leave()
                 self._sleeper.close()
         finally:
+            if adopts:
+                resign_as_subreaper()
             self._signals.close()
         return self._result()
 

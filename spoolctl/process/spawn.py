@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 ALL_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _TEMPORARY = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+_PR_GET_CHILD_SUBREAPER = 37
 _LOCK_FD = 199
 """Where a command has its lock: above what shells use (0-9, 10 and up, 63 and down, 255)."""
 
@@ -90,12 +91,36 @@ def prepare_signals() -> None:
 
 def become_subreaper() -> bool:
     """Make orphans below this process its children (prctl(2)); whether that is possible."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def resign_as_subreaper() -> None:
+    """Orphans below this process are again the business of whoever adopted them before.
+
+    A program that only had a worker in it for a while would collect zombies for the rest of
+    its life.
+    """
+    _prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+def is_subreaper() -> bool:
+    """Whether orphans below this process become its children; False where that is unknown."""
+    try:
+        import ctypes
+
+        answer = ctypes.c_int(0)
+        return _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer)) and answer.value != 0
+    except ImportError:
+        return False
+
+
+def _prctl(option: int, argument: object) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
         import ctypes
 
-        return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+        return bool(ctypes.CDLL(None).prctl(option, argument, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
         return False
 

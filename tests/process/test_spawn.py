@@ -410,10 +410,12 @@ def test_the_way_by_fork_starts_the_same(
 def test_a_subreaper_gets_the_orphans(tmp_path: Path) -> None:
     code = """
 import os, sys, time
-from spoolctl.process.spawn import become_subreaper, prepare_signals
+from spoolctl.process.spawn import become_subreaper, is_subreaper, prepare_signals
 from spoolctl.process.tree import other_children
 prepare_signals()
+assert not is_subreaper()
 assert become_subreaper()
+assert is_subreaper()
 assert other_children([]) is False
 pid = os.posix_spawn("/bin/sh", ["sh", "-c", "(sleep 60 & echo $! > pid)"], os.environ)
 assert other_children([]) is True

@@ -240,3 +240,29 @@ def test_the_end_of_a_pipeline_is_no_survivor(bench: Bench) -> None:
     attempt = bench.attempts(job)[0]
     assert attempt["survivors"] == 0
     assert bench.run("output", "--raw", "--stream", "stdout", str(job)).stdout == "late\n"
+
+
+def test_a_program_that_had_a_worker_in_it_adopts_no_orphans_afterwards(bench: Bench) -> None:
+    """They would be its zombies for the rest of its life."""
+    script = f"""
+import os, subprocess, time
+from spoolctl import Queue
+from spoolctl.engine.options import WorkOptions
+with Queue({str(bench.db)!r}) as queue:
+    queue.add(["true"])
+    assert queue.work(WorkOptions(drain=True), log=lambda line: None).executed == 1
+words = ["sh", "-c", "sh -c 'echo $$; exec sleep 0.05' &"]
+orphan = int(subprocess.run(words, capture_output=True, check=True).stdout)
+until = time.monotonic() + 30
+while time.monotonic() < until:
+    try:
+        with open(f"/proc/{{orphan}}/stat") as file:
+            parent = file.read().rpartition(")")[2].split()[1]
+    except OSError:
+        break
+    assert parent != str(os.getpid()), "adopted"
+    time.sleep(0.01)
+"""
+    environ = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run([sys.executable, "-c", script], env=environ, check=False)
+    assert done.returncode == 0
