@@ -102,7 +102,8 @@ def _row(setting: Setting) -> str:
 UNITS = {
     "duration": "a duration (`90`, `1.5h`, `30d`)",
     "duration_csv": "a list of durations",
-    "float": "a number",
+    "float": "a number above 0",
+    "fraction": "a number from 0",
     "integer": "an integer",
     "queue": "a queue's name",
     "size": "bytes (`65536`, `64K`, `10M`, `1G`)",

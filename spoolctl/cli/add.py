@@ -148,8 +148,8 @@ VERB = Verb(
         Flag("--force", "boolean", "accept a command that looks like a shell line", default=False),
         Flag(
             "--jitter",
-            "float",
-            "spread waits by up to this fraction of them, either way",
+            "fraction",
+            "spread waits by up to this fraction of them, either way (0: not at all)",
             metavar="FRACTION",
             limit="fraction",
             config="jitter",
@@ -289,6 +289,8 @@ VERB = Verb(
         ("--no-retry", "--retry-for"),
         ("--wait", "--follow"),
         ("--follow", "--json"),
+        ("--follow", "--print"),
+        ("--follow", "-p"),
         *(("--batch", each) for each in ("-c", "--key", "--stdin", "--wait", "--follow")),
     ),
     examples=(
@@ -305,6 +307,9 @@ VERB = Verb(
         "is spent it is dead, and `spoolctl retry` gives it a fresh one.",
         "With --wait and --follow the exit status is the command's own; 6 where it has none "
         "(it timed out, could not be started, or was canceled). A signal S counts as 128+S.",
+        'A line of a batch has members like {"argv": [...], "max_retries": 5, "retry_delay": '
+        '[10, 60], "timeout": null}: - becomes _, null is no timeout. Flags of the call hold for '
+        "all lines; what a line says goes before them, tags and variables are put together.",
     ),
 )
 
@@ -325,6 +330,8 @@ def run(args: Args, app: App) -> int:
     if not app.json and app.out.errors_are_seen():
         tell_start(added, app)
     if args.wait or args.follow:
+        if _wants_id(args) and not app.json:
+            app.out.line(str(added.job.id))  # now: it is of use while the job runs
         from spoolctl.cli.attend import attend
 
         return attend(app, added, data(added, request), follow=args.follow)
@@ -456,18 +463,24 @@ def _refuse_shell_line(request: NewJob) -> None:
 
 def warn_if_past(run_at: float | None, app: App) -> None:
     """A time in the past is accepted, but said."""
-    if run_at is None:
-        return
-    import time
+    if run_at is not None and is_past(run_at):
+        import time
 
-    behind = time.time() - run_at
-    if behind > PAST_S:
         from spoolctl.cli.render import duration, local_time
 
         app.warn(
             "AT_IN_PAST",
-            f"{local_time(run_at)} was {duration(behind)} ago: the job is due now",
+            f"{local_time(run_at)} was {duration(time.time() - run_at)} ago: the job is due now",
         )
+
+
+def is_past(run_at: float | None) -> bool:
+    """Whether a time lies so far back that it was probably not meant."""
+    if run_at is None:
+        return False
+    import time
+
+    return time.time() - run_at > PAST_S
 
 
 def warn_of_differences(added: Added, app: App) -> None:
@@ -521,13 +534,17 @@ def _plain(value: object) -> object:
     return dict(value) if isinstance(value, tuple) else value
 
 
+def _wants_id(args: Args) -> bool:
+    return bool(args.p or args.print == "id")
+
+
 def _text(added: Added, args: Args) -> str:
     from spoolctl.cli.render import visible
 
     job = added.job
-    if args.p or args.print == "id":
+    if _wants_id(args):
         return str(job.id)
     if not added.deduplicated:
         return f"Added job {job.id}"
-    how = "already active" if job.state.value in ("queued", "running") else "done already"
+    how = "already active" if job.state.value in ("queued", "running") else "has ended already"
     return visible(f"Job {job.id} {how} under key {job.key!r} ({job.state.value})")

@@ -31,13 +31,23 @@ MEMBERS: dict[str, Flag] = {
 }
 
 
+EXCLUSIVE = tuple(
+    pair for pair in add.VERB.exclusive if {flag.name for flag in MEMBERS.values()}.issuperset(pair)
+)
+NAMED_LINES = 5
+"""How many lines a warning names."""
+
+
 def add_batch(args: Args, app: App) -> int:
     """Read and check all lines, then store all jobs in one transaction."""
     if args.argv:
         raise UsageError("--batch and a command exclude each other")
-    numbered = list(_requests(args))
+    past: list[int] = []
+    numbered = list(read_lines(args, past))
     if not numbered:
         raise UsageError("the batch has no jobs", "MISSING_REQUIRED")
+    if past:
+        app.warn("AT_IN_PAST", f"{_lines(past)}: the time is past, the job is due now")
     requests = [request for _, request in numbered]
     try:
         added = app.queue.submit(requests)
@@ -45,6 +55,13 @@ def add_batch(args: Args, app: App) -> int:
         line = numbered[getattr(conflict, "index", 0)][0]
         raise UsageError(f"line {line}: {conflict}", conflict.code, remediation=HINT) from None
     again = sum(each.deduplicated for each in added)
+    differing = [line for (line, _), each in zip(numbered, added, strict=True) if each.differences]
+    if differing:
+        app.warn(
+            "IDEMPOTENCY_METADATA_DIFFERS",
+            f"{_lines(differing)}: the job that is there already was left as it is; the request "
+            "differs in tags, note or time",
+        )
     batch = {
         "count": len(added),
         "deduplicated": again,
@@ -63,8 +80,15 @@ def _text(args: Args, added: list[Added], again: int) -> str:
     return f"Added {len(new)} job(s){span}{rest}"
 
 
-def _requests(args: Args) -> Iterator[tuple[int, NewJob]]:
-    """The jobs, each with the number of its line."""
+def _lines(numbers: list[int]) -> str:
+    """The lines that a warning is about; of many the first few."""
+    named = ", ".join(map(str, numbers[:NAMED_LINES]))
+    more = len(numbers) - NAMED_LINES
+    return f"line{'s' * (len(numbers) > 1)} {named}{f' and {more} more' if more > 0 else ''}"
+
+
+def read_lines(args: Args, past: list[int]) -> Iterator[tuple[int, NewJob]]:
+    """The jobs, each with the number of its line; `past` gets those whose time is over."""
     data = read_input("--batch", args.batch, MAX_BYTES)
     ends_with_nul = getattr(args, "0")
     read = _from_line if args.lines or ends_with_nul else _from_json
@@ -72,6 +96,8 @@ def _requests(args: Args) -> Iterator[tuple[int, NewJob]]:
     for number, line in _split(data, b"\0" if ends_with_nul else b"\n"):
         try:
             one = read(args, line.decode("utf-8"))
+            if add.is_past(one.at):
+                past.append(number)
             names = add.captured_names(one)
             yield number, add.build(one, captures.of(names, with_cwd=one.cwd is None))
         except UnicodeDecodeError:
@@ -116,6 +142,8 @@ def _from_json(args: Args, line: str) -> Args:
         special = SPECIAL.get(name)
         if special is not None:
             members.update(special(value))
+            if name == "timeout":
+                given.add("--no-timeout" if value is None else "--timeout")
         elif name in MEMBERS:
             members[name] = _value(MEMBERS[name], value)
             if value is not False:
@@ -132,17 +160,32 @@ def _from_json(args: Args, line: str) -> Args:
         members["tag"] = tuple({**dict(args.tag), **dict(members["tag"])}.items())
     if "env" in members:
         members["env"] = (*args.env, *members["env"])
-    return _over_config(_with(args, given=args.given | given, **members), given)
+    _check_exclusive(given)
+    return _over_others(_with(args, **members), frozenset(given))
 
 
-def _over_config(one: Args, given: set[str]) -> Args:
-    """What a line says leaves no room for defaults of the config file that go against it."""
-    for flag in MEMBERS.values():
-        if flag.name in given:
-            one.configured -= {flag.name}
-        elif flag.name in one.configured and set_aside(add.VERB, flag, frozenset(given)):
-            one.configured -= {flag.name}
+def _check_exclusive(given: set[str]) -> None:
+    """The same pairs as on a command line."""
+    for one, other in EXCLUSIVE if len(given) > 1 else ():
+        if one in given and other in given:
+            names = [flag.dest for flag in MEMBERS.values() if flag.name in (one, other)]
+            raise InvalidInput(f"{' and '.join(names)} exclude each other")
+
+
+def _over_others(one: Args, given: frozenset[str]) -> Args:
+    """What a line says leaves no room for what goes against it: flags of the call, and defaults
+    of the config file."""
+    others = one.given | one.configured
+    against = {
+        flag.name
+        for flag in MEMBERS.values()
+        if flag.name in others and flag.name not in given and set_aside(add.VERB, flag, given)
+    }
+    for flag in MEMBERS.values() if against else ():
+        if flag.name in against:
             setattr(one, flag.dest, flag.default)
+    one.given = (one.given - against) | given
+    one.configured -= against | given
     return one
 
 
@@ -184,7 +227,7 @@ def _input(value: object) -> dict[str, Any]:
 def _timeout(value: object) -> dict[str, Any]:
     if value is None:
         return {"no_timeout": True}
-    return {"timeout": _value(MEMBERS["timeout"], value), "no_timeout": False}
+    return {"timeout": _value(MEMBERS["timeout"], value)}
 
 
 SPECIAL: dict[str, Callable[[object], dict[str, Any]]] = {

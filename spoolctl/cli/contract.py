@@ -313,7 +313,7 @@ def _scheduling(verbs: dict[str, Verb]) -> Json:
         f"{name} {flag.name}"
         for name, verb in verbs.items()
         for flag in verb.flags
-        if flag.type in ("float", "duration", "timestamp", "moment")
+        if flag.type in ("float", "fraction", "duration", "timestamp", "moment")
     ]
     return {
         "duration_grammar": texts.DURATION_GRAMMAR,

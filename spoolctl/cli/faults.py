@@ -64,7 +64,7 @@ def _candidates(each: Flag | Positional) -> dict[str, str]:
     limit = LIMITS[name]
     if limit.type == "length":
         found["too_long"] = "x" * (limit.maximum + 1)
-    elif each.type in ("integer", "float", "size"):
+    elif each.type in ("integer", "float", "fraction", "size"):
         found["below_minimum"] = str(limit.minimum if limit.exclusive else limit.minimum - 1)
         found["above_maximum"] = str(limit.maximum + 1)
     return found

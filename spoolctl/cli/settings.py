@@ -107,6 +107,7 @@ def schema(setting: Setting) -> JsonSchema:
         "duration_csv": shapes.array(shapes.NUMBER, minItems=1),
         "enum": shapes.words(flag.choices or ("",)),
         "float": shapes.NUMBER,
+        "fraction": shapes.NUMBER,
         "integer": shapes.INTEGER,
         "size": shapes.INTEGER,
     }.get(flag.type, shapes.TEXT)

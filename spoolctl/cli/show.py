@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from spoolctl.cli.parse import Args
     from spoolctl.core.records import Attempt, EventRow, JobDetail
 
-SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
+SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "COOKIE")
+"""A variable whose name has one of them is masked; better too many than one too few."""
+
+SECRET_PARTS = frozenset({"DSN", "JWT", "PAT", "PWD"})
+"""The same of names that have one of them between underscores (not `PWD` alone)."""
+
 MASK = "********"
 
 
@@ -52,8 +57,8 @@ VERB = Verb(
     name="show",
     description=(
         "One job in full, with its attempts, its events, and its environment. Of the variables "
-        "that were captured at `add`, values that look secret by their names are masked; those "
-        "given with --env are shown."
+        "that were captured at `add`, values that look secret (mostly by their names) are "
+        "masked; those given with --env are shown."
     ),
     data_schema="The job, its attempts by number, its events in order.",
     schema=schema,
@@ -81,14 +86,25 @@ def run(args: Args, app: App) -> int:
 
 def _captured(found: JobDetail, *, reveal: bool) -> dict[str, str]:
     return {
-        name: MASK if not reveal and _looks_secret(name) else value
+        name: MASK if not reveal and _looks_secret(name, value) else value
         for name, value in sorted(found.context.env)
     }
 
 
-def _looks_secret(name: str) -> bool:
-    upper = name.upper()
-    return any(word in upper for word in SECRET_WORDS)
+def _looks_secret(name: str, value: str) -> bool:
+    parts = name.upper().split("_")
+    return (
+        any(word in name.upper() for word in SECRET_WORDS)
+        or (len(parts) > 1 and not SECRET_PARTS.isdisjoint(parts))
+        or _has_password(value)
+    )
+
+
+def _has_password(value: str) -> bool:
+    """Whether the value is an address with a password in it (`https://user:word@host/`)."""
+    _, is_address, rest = value.partition("://")
+    user, at, _ = rest.partition("/")[0].rpartition("@")
+    return bool(is_address and at and ":" in user)
 
 
 def _data(found: JobDetail, captured: dict[str, str]) -> dict[str, Any]:

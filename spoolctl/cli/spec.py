@@ -23,6 +23,7 @@ TYPES = (
     "string",
     "integer",
     "float",
+    "fraction",
     "path",
     "duration",
     "timestamp",

@@ -67,12 +67,16 @@ def from_json(spec: Described, value: object) -> Any:
         InvalidInput: it stands for none.
     """
     if isinstance(value, list) and _takes_list(spec):
+        if not value:
+            if getattr(spec, "check", None) == "capture_env":
+                return ()  # as it is printed for `none`
+            raise InvalidInput("must not be empty")
         return convert(spec, ",".join(_word(each) for each in value))
     return convert(spec, _word(value))
 
 
 def _takes_list(spec: Described) -> bool:
-    return spec.type.endswith("_csv") or getattr(spec, "check", None) == "capture_env"
+    return spec.type.endswith(("_csv", "_codes")) or getattr(spec, "check", None) == "capture_env"
 
 
 def _word(value: object) -> str:
@@ -299,6 +303,7 @@ CONVERTERS: dict[str, Callable[[Described, str], Any]] = {
     "string": _string,
     "integer": _integer,
     "float": _float,
+    "fraction": _float,
     "path": lambda _, text: checks.path(text),
     "duration": lambda _, text: duration(text),
     "timestamp": _timestamp,
@@ -323,6 +328,7 @@ class Probe(NamedTuple):
 PROBES: dict[str, Probe] = {
     "integer": Probe("1", ("", "abc", "1.0", "1_000", "0x10", " 1")),
     "float": Probe("0.5", ("", "abc", "nan", "inf", "0", "-1", "1e999")),
+    "fraction": Probe("0.5", ("", "abc", "nan", "inf")),
     "duration": Probe("90s", ("", "abc", "-1", "1e3", "5w", "1 h")),
     "timestamp": Probe("2031-01-02T03:04:05Z", ("", "abc", "nan", "2031", "20310102")),
     "moment": Probe("1h30m", ("", "abc", "-1", "90", "2031", "1e9", "nan")),

@@ -8,7 +8,6 @@ from spoolctl.cli.parse import UsageError
 from spoolctl.cli.signals import interruptible
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Positional, Verb
 from spoolctl.core.states import SETTLED, State
-from spoolctl.errors import NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def _chosen(args: Args, app: App) -> tuple[int, ...]:
     """The numbers of the jobs to wait for.
 
     Raises:
-        NotFound: no job has the tags. (That nothing is left of a lane is no fault.)
+        UsageError: no job has the tags. (That nothing is left of a lane is no fault.)
     """
     if args.ids:
         ids: tuple[int, ...] = args.ids
@@ -142,7 +141,12 @@ def _chosen(args: Args, app: App) -> tuple[int, ...]:
     states = () if args.tag else (State.QUEUED, State.RUNNING)
     found = app.queue.jobs(states=states, queue=args.queue, tags=args.tag, limit=None)
     if args.tag and not found:
-        raise NotFound(f"no job in {app.queue.path} has the tags", where=app.queue.path)
+        raise UsageError(
+            f"no job in {app.queue.path} has the tags",
+            "NOT_FOUND",
+            remediation="`spoolctl list --json` shows all jobs with their tags; --db or "
+            "SPOOLCTL_DB names another queue",
+        )
     return tuple(job.id for job in reversed(found))
 
 

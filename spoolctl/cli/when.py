@@ -88,17 +88,27 @@ def _from_iso(match: re.Match[str]) -> float:
 def _from_clock(match: re.Match[str], now: datetime, past: bool) -> float:
     """`23:59` is the next one, or the last one; `tomorrow` alone is midnight."""
     word, clock = match["word"], _clock(match)
-    day = now.date() + timedelta(days=DAYS.get(word, 0))
-    seconds = _local(datetime.combine(day, clock))
-    if word is None and past is (seconds > now.timestamp()):
-        return _local(datetime.combine(day + timedelta(days=-1 if past else 1), clock))
-    return seconds
+    if word is not None:
+        return _local(datetime.combine(now.date() + timedelta(days=DAYS[word]), clock))
+    now_s = now.timestamp()
+    for days in range(3):  # one day may have no such time: the clocks skip it
+        day = now.date() + timedelta(days=-days if past else days)
+        for seconds in _occurrences(datetime.combine(day, clock)):
+            if past is (seconds <= now_s):
+                return seconds
+    raise ValueError("the clocks of the local zone skip it")
 
 
 def _local(moment: datetime) -> float:
     """Of a time that occurs twice (the clocks were set back) the first."""
-    seconds = moment.timestamp()
+    for seconds in _occurrences(moment):
+        return seconds
+    raise ValueError("the clocks of the local zone skip it")
+
+
+def _occurrences(moment: datetime) -> list[float]:
+    """When the local clocks show this time: once, twice, or never."""
+    found = sorted({moment.replace(fold=fold).timestamp() for fold in (0, 1)})
     # An hour that the clocks skip comes back as another one.
-    if datetime.fromtimestamp(seconds // 1) != moment.replace(microsecond=0):
-        raise ValueError("the clocks of the local zone skip it")
-    return seconds
+    shown = moment.replace(microsecond=0)
+    return [seconds for seconds in found if datetime.fromtimestamp(seconds // 1) == shown]

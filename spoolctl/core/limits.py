@@ -50,7 +50,7 @@ LIMITS: dict[str, Limit] = {
     # Beyond the floor of the interface:
     "budget": Limit("integer", 0, MAX_INT),
     "event_id": Limit("integer", 0, MAX_INT),
-    "fraction": Limit("float", 0, 1, exclusive=True),
+    "fraction": Limit("float", 0, 1),
     "events_to_follow": Limit("integer", 1, 10_000),
     "output_bytes": Limit("integer", 4096, MAX_INT),
     "tail_lines": Limit("integer", 0, 1_000_000_000),

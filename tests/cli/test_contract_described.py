@@ -214,6 +214,9 @@ def test_published_ranges_are_the_ones_enforced(verb: str, flag: Flag) -> None:
         assert is_refused(verb, flag, "0")
         assert not is_refused(verb, flag, str(high))
         assert is_refused(verb, flag, repr(math.nextafter(high, math.inf)))
+    elif flag.type == "fraction":
+        for text, valid in ((low, True), (high, True), (-0.1, False), (1.1, False)):
+            assert is_refused(verb, flag, str(text)) != valid, text
     elif flag.type == "duration":
         assert not is_refused(verb, flag, str(high))
         assert is_refused(verb, flag, str(high + 1))

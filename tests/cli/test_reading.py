@@ -353,6 +353,23 @@ def test_captured_secrets_are_masked(call: Call, db: str, monkeypatch: pytest.Mo
     assert revealed["LC_API_TOKEN"] == "s3cr3t"
 
 
+def test_what_looks_secret(call: Call, db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = {"PGPASS": "x", "DB_PWD": "x", "GH_PAT": "x", "SESSION_COOKIE": "x"}
+    addresses = {"MY_URL": "postgres://user:x@host/db", "PROXY": "http://u:x@proxy:3128"}
+    plain = {
+        "PWD": "/x",
+        "MY_PATH": "/x",
+        "SITE": "https://host:80/a@b",
+        "USER_URL": "ssh://u@host",
+    }
+    for name, value in (secret | addresses | plain).items():
+        monkeypatch.setenv(name, value)
+    call("add", "--db", db, "--capture-env", "all", "true")
+    shown = call("show", "--json", "--db", db, "1").data["job"]["captured"]["env"]
+    assert {shown[name] for name in secret | addresses} == {MASK}
+    assert {name: shown[name] for name in plain} == plain
+
+
 def test_an_attempt_that_ran_is_shown(call: Call, db: str) -> None:
     call("add", "--db", db, "--no-retry", "-c", "echo hi; exit 3")
     call("add", "--db", db, "--", "/no/such/program")

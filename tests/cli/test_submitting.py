@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spoolctl import Queue
 from spoolctl.cli.add import VERB, build
+from spoolctl.cli.batch import read_lines
 from spoolctl.cli.parse import parse
 from spoolctl.core.records import NewJob
 from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
@@ -63,7 +65,7 @@ def test_policies(words: list[str], policy: RetryPolicy) -> None:
         ["--retry-for", "1h", "--max-retries", "2"],
         ["--retry-for", "1h", "--no-retry"],
         ["--jitter", "1.5"],
-        ["--jitter", "0"],
+        ["--jitter", "-0.1"],
         ["--final-exit", "0"],
         ["--retry-delay", "1,,2"],
         ["--key-for", "1h"],
@@ -100,7 +102,7 @@ def test_a_key_protects_after_the_end(call: Call, db: str) -> None:
     drain(db)
     again = call("add", "--json", *words).data
     assert (again["job_id"], again["state"], again["deduplicated"]) == (1, "done", True)
-    assert call("add", *words).text == "Job 1 done already under key 'k' (done)\n"
+    assert call("add", *words).text == "Job 1 has ended already under key 'k' (done)\n"
 
 
 # -- what the command gets ------------------------------------------------------------------
@@ -223,7 +225,11 @@ def test_a_batch_of_lines(call: Call, db: str) -> None:
         ('{"argv": ["true"], "env": {"A": null}}', "env"),
         ('{"argv": ["true"], "stdin": 1}', "stdin"),
         ('{"argv": ["true"], "db": "x"}', "db"),
-        ('{"argv": ["true"], "after": "1h", "at": 99999999.5}', "not both"),
+        ('{"argv": ["true"], "after": "1h", "at": 99999999.5}', "after and at exclude"),
+        ('{"argv": ["true"], "max_retries": 1, "no_retry": true}', "max_retries and no_retry"),
+        ('{"argv": ["true"], "max_retries": 1, "retry_for": "1h"}', "max_retries and retry_for"),
+        ('{"argv": ["true"], "timeout": 5, "no_timeout": true}', "no_timeout and timeout"),
+        ('{"argv": ["true"], "final_exit": []}', "final_exit"),
         ('{"argv": ["true"], "key": "a", "queue": "a b"}', "queue"),
         ("[" * 100_000, "not JSON"),
         ('{"argv": ["one && two"]}', "no program"),
@@ -238,6 +244,44 @@ def test_a_bad_line_is_named_and_nothing_is_added(
     assert done.error["message"].startswith("line 3: ")
     assert said in done.error["message"]
     assert not os.path.exists(db)
+
+
+@pytest.mark.parametrize(
+    ("flags", "line", "name", "value"),
+    [
+        (["--no-retry"], {"max_retries": 5}, "max_retries", 5),
+        (["--max-retries", "5"], {"no_retry": True}, "max_retries", 0),
+        (["--retry-for", "1h"], {"max_retries": 5}, "policy", DEFAULT_POLICY),
+        (["--no-timeout"], {"timeout": 5}, "timeout_s", 5),
+        (["--timeout", "5"], {"timeout": None}, "timeout_s", None),
+        (["--timeout", "5"], {"no_timeout": True}, "timeout_s", None),
+        (["--after", "1h"], {"at": 99999999.5}, "run_at", 99999999.5),
+        (["--at", "99999999.5"], {"after": "1h"}, "delay_s", 3600.0),
+        ([], {"final_exit": [2, "64-78"]}, "policy", RetryPolicy(final_exits=((2, 2), (64, 78)))),
+    ],
+)
+def test_a_line_overrides_the_flags_of_the_call(
+    flags: list[str], line: dict[str, Any], name: str, value: object
+) -> None:
+    Path("batch").write_text(json.dumps({"argv": ["true"], **line}))
+    ((_, job),) = read_lines(parse(VERB, [*flags, "--batch", "batch"]), [])
+    assert getattr(job, name) == value
+
+
+def test_warnings_of_a_batch_name_the_lines(call: Call, db: str) -> None:
+    lines = [{"argv": ["true"], "key": str(n), "note": "a", "at": 1.0} for n in range(8)]
+    Path("batch").write_text("\n".join(map(json.dumps, lines)))
+    words = ("add", "--json", "--db", db, "--batch", "batch")
+    assert call(*words).envelope["warnings"] == [
+        {
+            "code": "AT_IN_PAST",
+            "message": "lines 1, 2, 3, 4, 5 and 3 more: the time is past, the job is due now",
+        }
+    ]
+    Path("batch").write_text(json.dumps({"argv": ["true"], "key": "0", "note": "b"}))
+    (warning,) = call(*words).envelope["warnings"]
+    assert warning["code"] == "IDEMPOTENCY_METADATA_DIFFERS"
+    assert warning["message"].startswith("line 1: ")
 
 
 def test_a_close_member_is_suggested(call: Call, db: str) -> None:
@@ -305,6 +349,12 @@ def test_add_waits_and_exits_with_the_commands_code(db: str, script: str, status
     data = json.loads(done.stdout)["data"]
     assert data["job_id"] == 1
     assert data["outcome"]["state"] == ("done" if status == 0 else "dead")
+
+
+@pytest.mark.usefixtures("worker")
+def test_the_bare_id_comes_with_wait_too(db: str) -> None:
+    done = spoolctl("add", "--db", db, "-p", "--wait", "--", "true")
+    assert (done.returncode, done.stdout) == (0, "1\n")
 
 
 @pytest.mark.usefixtures("worker")

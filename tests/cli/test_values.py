@@ -242,6 +242,26 @@ def test_near_times_are_the_next_ones(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("now", "text", "past", "expected"),
+    [
+        # The clocks skip 02:30 on March 14 and show 01:30 twice on November 7.
+        ("2027-03-14T15:00Z", "02:30", False, "2027-03-15T06:30Z"),
+        ("2027-03-14T05:30Z", "02:30", False, "2027-03-15T06:30Z"),
+        ("2027-03-14T15:00Z", "02:30", True, "2027-03-13T07:30Z"),
+        ("2027-03-15T05:00Z", "02:30", True, "2027-03-13T07:30Z"),
+        ("2027-11-07T04:50Z", "01:30", False, "2027-11-07T05:30Z"),
+        ("2027-11-07T05:50Z", "01:30", False, "2027-11-07T06:30Z"),
+        ("2027-11-07T06:50Z", "01:30", False, "2027-11-08T06:30Z"),
+        ("2027-11-07T06:10Z", "01:30", True, "2027-11-07T05:30Z"),
+    ],
+)
+@pytest.mark.usefixtures("new_york")
+def test_near_times_where_the_clocks_change(now: str, text: str, past: bool, expected: str) -> None:
+    here = datetime.fromtimestamp(timestamp(now))
+    assert timestamp(text, now=here, past=past) == timestamp(expected)
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("12:00", "2026-07-01 12:00"),

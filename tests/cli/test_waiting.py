@@ -196,6 +196,7 @@ def test_wait_by_tag_queue_and_all(call: Call, db: str, queue: Queue) -> None:
     assert (nothing.status, nothing.data) == (0, {"all_succeeded": True, "jobs": {}})
     assert call("wait", "--json", "--db", db, "--queue", "a").status == 0
     assert call("wait", "--json", "--db", db, "--tag", "x").error["code"] == "NOT_FOUND"
+    assert "tags" in call("wait", "--json", "--db", db, "--tag", "x").error["remediation"]
     for bad in (["--all", "1"], ["--tag", "t", "1"], ["--all", "--queue", "a"], []):
         assert call("wait", "--json", "--db", db, *bad).status == 1
 
