@@ -62,9 +62,9 @@ class KeyConflict(SpoolError):
 
     code = "IDEMPOTENCY_CONFLICT"
 
-    def __init__(self, key: str, job_id: int, fields: tuple[str, ...]) -> None:
+    def __init__(self, key: str, job_id: int, state: str, fields: tuple[str, ...]) -> None:
         super().__init__(
-            f"key {key!r} belongs to active job {job_id}, which differs in: {', '.join(fields)}"
+            f"key {key!r} belongs to job {job_id} ({state}), which differs in: {', '.join(fields)}"
         )
         self.key = key
         self.job_id = job_id

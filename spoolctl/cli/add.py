@@ -456,8 +456,8 @@ def _refuse_shell_line(request: NewJob) -> None:
 
     raise UsageError(
         f"there is no program {word!r}; it looks like a line for a shell",
-        remediation=f"for a shell: add -c {quote(word)}; for a program with arguments: "
-        "add -- PROGRAM ARGUMENT ...; as it is: --force",
+        remediation=f"for a shell: -c {quote(word)}; for a program with arguments: "
+        "-- PROGRAM ARGUMENT ...; as it is: --force",
     )
 
 

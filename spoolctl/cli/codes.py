@@ -73,7 +73,8 @@ ERRORS: dict[str, ErrorCode] = {
         "the job's state does not allow the change", 5, "spoolctl retry ID (of a queued job)"
     ),
     "IDEMPOTENCY_CONFLICT": ErrorCode(
-        "the key is in use by an active job with a different execution",
+        "the key is in use by a job with a different execution: an active one, or one that its "
+        "--key-for still protects",
         5,
         "spoolctl add --key k -- true; spoolctl add --key k -- false",
     ),

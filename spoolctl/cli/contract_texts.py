@@ -60,8 +60,11 @@ DURATION_GRAMMAR = (
     "means seconds; several units, the larger first: 1h30m; no sign, exponent or blank"
 )
 AT_TIMESTAMP = (
-    "epoch seconds as a signed decimal number, or ISO 8601 with Z, with an offset, or without "
-    "zone (then the local zone of the caller); a moment in the past means now"
+    "epoch seconds as a signed decimal number (not of exactly 4 or 8 digits, which look like a "
+    "date: 20261224.0 is taken as seconds), or ISO 8601 with Z, with an offset, or without zone "
+    "(then the local zone of the caller; 2026-12-24 18:00, too), or 23:59 (the next one), or "
+    "'tomorrow 9:00' (also today, yesterday); a moment in the past means now, with the warning "
+    "AT_IN_PAST"
 )
 ORDERING = "higher numbers run earlier; then the earlier next_run_at, then the lower id"
 QUEUE_GRAMMAR = f"^{QUEUE_PATTERN}$, 1 to 64 characters, case sensitive"

@@ -211,6 +211,8 @@ def _fail(
     exit_code = ERRORS[failure.code].exit_code
     message = " ".join(failure.message.split()) or failure.code
     remediation = failure.remediation or ADVICE[failure.code]
+    if words and words[0] in VERBS:
+        remediation = remediation.replace("spoolctl VERB ", f"spoolctl {words[0]} ")
     as_json = wants_json(words)
     for _, sentence in () if as_json else warnings:
         out.note(f"warning: {render.visible(sentence)}")

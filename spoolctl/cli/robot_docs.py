@@ -124,8 +124,8 @@ BEFORE: tuple[Section, ...] = (
         "Hand over",
         (
             "A successor needs the folder (or SPOOLCTL_DB) and nothing else. It asks what there "
-            "is, submits everything again with the same keys, works, waits and reads the "
-            "verdicts.",
+            "is, submits everything again with the same keys (given with --key-for), works, waits "
+            "and reads the verdicts.",
             "spoolctl status --json",
             "spoolctl list --json --state queued,running",
             "spoolctl prune --older-than 7d --state done --dry-run",

@@ -128,8 +128,8 @@ def test_what_is_refused_makes_no_queue(call: Call, db: str, words: list[str], c
 
 def test_a_shell_line_is_refused_with_both_ways_to_write_it(call: Call, db: str) -> None:
     done = call("add", "--db", db, "echo hi | wc -l")
-    assert "add -c 'echo hi | wc -l'" in done.err
-    assert "add -- PROGRAM" in done.err
+    assert "-c 'echo hi | wc -l'" in done.err
+    assert "-- PROGRAM" in done.err
     assert call("add", "--db", db, "--force", "echo hi | wc -l").status == 0
 
 

@@ -270,7 +270,7 @@ def _answer(
     fields = tuple(name for name, existing, submitted in compared if existing != submitted)
     if fields:
         assert job.key is not None
-        raise KeyConflict(job.key, record.id, fields)
+        raise KeyConflict(job.key, record.id, record.state.value, fields)
     differences: list[tuple[str, object, object]] = []
     if dict(record.tags) != dict(job.tags):
         differences.append(("tags", dict(record.tags), dict(job.tags)))
