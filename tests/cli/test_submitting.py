@@ -261,10 +261,11 @@ def test_a_bad_line_is_named_and_nothing_is_added(
     ],
 )
 def test_a_line_overrides_the_flags_of_the_call(
-    flags: list[str], line: dict[str, Any], name: str, value: object
+    tmp_path: Path, flags: list[str], line: dict[str, Any], name: str, value: object
 ) -> None:
-    Path("batch").write_text(json.dumps({"argv": ["true"], **line}))
-    ((_, job),) = read_lines(parse(VERB, [*flags, "--batch", "batch"]), [])
+    batch = tmp_path / "batch"
+    batch.write_text(json.dumps({"argv": ["true"], **line}))
+    ((_, job),) = read_lines(parse(VERB, [*flags, "--batch", str(batch)]), [])
     assert getattr(job, name) == value
 
 
