@@ -170,7 +170,8 @@ class _Scan:
         self.rest.append(word)
 
     def _tail(self, words: list[str]) -> None:
-        if self.takes_command and self.rest:
+        if self.takes_command and self.rest and not self.unknown:
+            # (After an unknown flag they may be its value: the flag is what is wrong.)
             # `git checkout -- file` must not silently lose its `--`.
             raise UsageError(
                 "words of the command stand before `--`",

@@ -144,6 +144,8 @@ def test_values_that_start_with_a_dash_are_attached() -> None:
         ("add", ["--bogus", "--", "true"], "UNKNOWN_FLAG"),
         ("add", ["--bogus=1", "true"], "UNKNOWN_FLAG"),
         ("add", ["-x", "true"], "UNKNOWN_FLAG"),
+        ("add", ["--bogus", "1", "--", "true"], "UNKNOWN_FLAG"),
+        ("run", ["--bogus", "1", "true"], "UNKNOWN_FLAG"),
         ("list", ["--limi", "5"], "UNKNOWN_FLAG"),
         ("show", ["one"], "INVALID_INPUT"),
         ("work", ["--once", "--drain"], "INVALID_INPUT"),
