@@ -19,9 +19,8 @@ import pytest
 
 from spoolctl import Queue
 from spoolctl.core.states import State
-from spoolctl.process.search import Snapshot
 from tests.helpers import clean_env, eventually
-from tests.worker.conftest import QUICK, Bench
+from tests.worker.conftest import QUICK, Bench, alive
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 WAIT_S = 60
@@ -437,7 +436,7 @@ def test_killed_it_leaves_nothing_running(bench: Bench, start: Start) -> None:
     process.kill()
     # Both ends of its output are closed only when the process that writes it has ended, too.
     process.communicate(timeout=WAIT_S)
-    eventually(lambda: leader not in Snapshot.take().procs, timeout_s=30)
+    eventually(lambda: not alive(leader), timeout_s=30)
     assert bench.job(1)["state"] == "running"
     (bench.folder / "pid").unlink()
     next_one = bench.work("--drain", stderr=subprocess.DEVNULL)
