@@ -59,13 +59,13 @@ def test_whatever_call_fails_nothing_is_lost(bench_of: BenchOf, name: str, error
     assert broken(bench_of(name), error, A_FEW[name, error]) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=12)
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EMFILE", "EROFS"])
-@pytest.mark.parametrize("name", ["work", "work after a kill"])
+@pytest.mark.parametrize(("name", "sample"), [("work", 10), ("work after a kill", 4)])
 def test_whatever_call_of_a_worker_fails_nothing_is_lost(
-    bench_of: BenchOf, name: str, error: str
+    bench_of: BenchOf, name: str, sample: int, error: str
 ) -> None:
-    assert broken(bench_of(name), error, 12) == []
+    assert broken(bench_of(name), error, sample) == []
 
 
 def failing(bench: Bench, error: str, kinds: str, only: str, nth: int = 1) -> Result:
