@@ -280,8 +280,9 @@ class Bench:
                 if wanted.state != "canceled":
                     text = queue.output(number)
                     assert text == wanted.stdout, f"job {number}: {text[:50]!r}"
-        leftovers = list((place / "q" / "queue.db.d" / "workers").glob("*.lock"))
-        assert not leftovers, leftovers
+            large = {f"attempts/{name}" for name in queue._store.stream_names()}
+        there = files_of(place / "q" / "queue.db")
+        assert there == large, f"left behind: {there - large}; gone: {large - there}"
 
     def _check_copy(self, place: Path, code: int) -> None:
         copy = place / "q" / "copy.db"
@@ -303,6 +304,12 @@ def settled(db: Path) -> set[int]:
     with closing(sqlite3.connect(db, isolation_level=None)) as conn:
         return {number for number, state in conn.execute("SELECT id, state FROM jobs")
                 if state in SETTLED}  # fmt: skip
+
+
+def files_of(db: Path) -> set[str]:
+    """What lies in the support folder."""
+    support = Path(f"{db}.d")
+    return {str(path.relative_to(support)) for path in support.rglob("*") if not path.is_dir()}
 
 
 def runs_of(place: Path) -> dict[int, int]:
