@@ -7,7 +7,9 @@ that it can still read what was written after somebody removed the file.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import suppress
 
 from spoolctl.core.paths import STREAMS, stream_path
@@ -75,8 +77,8 @@ class Stream:
         Small ones come back as bytes. With `keep` even an empty one stays a file (survivors
         may still write to it).
         """
-        stat = os.fstat(self.fd)
-        size = stat.st_size
+        found = os.fstat(self.fd)
+        size = found.st_size
         # All writes through the inherited descriptor end at its offset: a file that is now
         # shorter was truncated by the command itself (`>/dev/stderr` opens it anew).
         shortened = self._shortened or size < max(self._seen, os.lseek(self.fd, 0, os.SEEK_CUR))
@@ -89,7 +91,7 @@ class Stream:
         if kept <= inline_bytes and not keep:
             data = read_range(self.fd, 0, gap.start) + read_range(self.fd, gap.end, size)
             return Capture(size, data, gap.end - gap.start, gap.start, shortened)
-        if stat.st_nlink == 0 and not self._rescue(size, gap):
+        if found.st_nlink == 0 and not self._rescue(size, gap):
             return MISSING
         with naming(self.path):
             os.fsync(self.fd)
@@ -181,6 +183,31 @@ def open_stream(path: str, *, append: bool = True, fresh: bool = False) -> int:
     return os.open(path, flags, FILE_MODE)
 
 
+def open_recorded(path: str) -> int | None:
+    """Open the file of a stream to read it; None if there is none.
+
+    A command may have put anything in its place (a folder, a FIFO without a writer), or have
+    taken the right to read it from us: that must neither hold us up nor strand its job.
+    Raises OSError if it is there but cannot be opened.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        try:
+            fd = os.open(path, flags)
+        except PermissionError:
+            os.chmod(path, FILE_MODE)
+            fd = os.open(path, flags)
+    except OSError as error:
+        # ENXIO: a socket. ELOOP: a link to itself.
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ELOOP):
+            return None
+        raise
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    return None
+
+
 def read_range(fd: int, start: int, end: int) -> bytes:
     """Bytes [start, end) of a file, fewer if it is shorter."""
     parts = []
@@ -203,9 +230,8 @@ def salvage(db_path: str, token: str, inline_bytes: int) -> tuple[Capture, Captu
 
 
 def _salvage_one(path: str, inline_bytes: int) -> Capture:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
+    fd = open_recorded(path)
+    if fd is None:
         return MISSING
     try:
         size = os.fstat(fd).st_size

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 
 from spoolctl.core.paths import STREAMS, stream_path, support_dir
+from spoolctl.engine.capture import open_recorded
 from spoolctl.engine.spares import FILE_MODE
 from spoolctl.errors import InvalidInput
 from spoolctl.folders import make_folder, sync_folder
@@ -122,9 +123,8 @@ def _copy_streams(db_path: str, draft: str, wanted: Iterable[tuple[str, str]]) -
 
 def _copy(source: str, target: str) -> int | None:
     """Copy one file, holes kept; None if it has been pruned in the meantime."""
-    try:
-        origin = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    origin = open_recorded(source)
+    if origin is None:
         return None
     try:
         copy = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)

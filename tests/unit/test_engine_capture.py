@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import stat
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from spoolctl.core.paths import stream_path
-from spoolctl.engine.capture import Streams, salvage
+from spoolctl.engine.capture import MISSING, Streams, open_recorded, salvage
 from spoolctl.engine.punch import punch_hole
 
 LIMIT = 1 << 30
@@ -123,3 +127,57 @@ def test_the_reaper_finds_what_a_dead_worker_left(db: str) -> None:
     assert (err.data, err.size_bytes) == (None, 100)
     gone, _ = salvage(db, "00" * 16, 64)
     assert gone.missing
+
+
+def bind(path: str) -> None:
+    """Make a socket there; its name may be longer than sockets' are."""
+    here = os.open(os.path.dirname(path), os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"/proc/self/fd/{here}/s")
+    os.rename("s", path, src_dir_fd=here)
+    os.close(here)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkdir,
+        os.mkfifo,
+        lambda path: os.symlink(path, path),
+        lambda path: os.symlink("/dev/zero", path),
+        pytest.param(bind, marks=pytest.mark.skipif(sys.platform != "linux", reason="/proc")),
+    ],
+    ids=["folder", "fifo", "loop", "device", "socket"],
+)
+def test_what_a_command_put_in_the_place_of_its_file_strands_nothing(
+    db: str, make: Callable[[str], None]
+) -> None:
+    """Its reaper neither waits for the writer of a FIFO nor fails for good; nor does a backup."""
+    streams = Streams(db, TOKEN)
+    os.write(streams.stderr.fd, b"err")
+    streams.close()
+    os.unlink(streams.stdout.path)
+    make(streams.stdout.path)
+    out, err = salvage(db, TOKEN, 64)
+    assert out == MISSING
+    assert err.data == b"err"
+    assert open_recorded(streams.stdout.path) is None
+
+
+def test_a_file_that_its_command_made_unreadable_is_read(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = Streams(db, TOKEN)
+    os.write(streams.stdout.fd, b"out")
+    streams.close()
+    os.chmod(streams.stdout.path, 0)
+    real = os.open
+
+    def refusing(path: str, flags: int, *rest: int) -> int:
+        if str(path).startswith(db) and os.stat(path).st_mode & 0o400 == 0:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", refusing)  # root may read everything
+    out, _ = salvage(db, TOKEN, 64)
+    assert out.data == b"out"
