@@ -95,7 +95,9 @@ def _publish(draft: str, path: str, undo: ExitStack) -> None:
             raise
         _refuse_existing(path)  # a file system without links
         os.rename(draft, path)
+        undo.callback(_remove_draft, path)
         return
+    undo.callback(_remove_draft, path)
     os.unlink(draft)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -134,6 +135,15 @@ def test_no_room_for_the_log_is_no_fault_of_the_path(bench_of: BenchOf, suffix: 
     result = bench_of("add").run(Fault("ENOSPC", "w", 1, 10_000, f"queue.db{suffix}"))
     assert result.code == 3
     assert "the disk does not serve /q/queue.db" in result.said
+
+
+@pytest.mark.parametrize("call", [r"u unlink /q/copy.db.tmp-\w+", "o open.* /q", "w fsync /q"])
+def test_a_backup_that_fails_last_leaves_nothing_behind(bench_of: BenchOf, call: str) -> None:
+    """The bench looks for leftovers. These calls come after the copy has its name."""
+    bench = bench_of("backup")
+    calls = bench.calls("wuo")
+    number = max(at for at, each in enumerate(calls, 1) if re.fullmatch(call, each))
+    assert bench.run(Fault("EIO", "wuo", number)).code == 3
 
 
 def test_a_bell_that_cannot_be_rung_does_not_undo_an_add(
