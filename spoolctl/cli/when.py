@@ -72,6 +72,8 @@ def _clock(match: re.Match[str]) -> time:
 
 def _from_iso(match: re.Match[str]) -> float:
     day = date(int(match["year"]), int(match["month"]), int(match["day"]))
+    if match["hour"] is None:
+        return _start_of(day)
     moment = datetime.combine(day, _clock(match))
     zone = match["zone"]
     if not zone:
@@ -89,7 +91,8 @@ def _from_clock(match: re.Match[str], now: datetime, past: bool) -> float:
     """`23:59` is the next one, or the last one; `tomorrow` alone is midnight."""
     word, clock = match["word"], _clock(match)
     if word is not None:
-        return _local(datetime.combine(now.date() + timedelta(days=DAYS[word]), clock))
+        day = now.date() + timedelta(days=DAYS[word])
+        return _start_of(day) if match["hour"] is None else _local(datetime.combine(day, clock))
     now_s = now.timestamp()
     for days in range(3):  # one day may have no such time: the clocks skip it
         day = now.date() + timedelta(days=-days if past else days)
@@ -97,6 +100,11 @@ def _from_clock(match: re.Match[str], now: datetime, past: bool) -> float:
             if past is (seconds <= now_s):
                 return seconds
     raise ValueError("the clocks of the local zone skip it")
+
+
+def _start_of(day: date) -> float:
+    """Midnight, or the end of what the clocks skip there."""
+    return datetime.combine(day, time()).timestamp()
 
 
 def _local(moment: datetime) -> float:

@@ -261,6 +261,22 @@ def test_near_times_where_the_clocks_change(now: str, text: str, past: bool, exp
     assert timestamp(text, now=here, past=past) == timestamp(expected)
 
 
+@pytest.mark.parametrize("text", ["2027-04-30", "tomorrow"])
+def test_a_day_begins_where_the_clocks_skip_midnight(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("TZ", "EET-2EEST,M4.5.5/0,M10.5.4/24")  # Cairo
+    time.tzset()
+    try:
+        now = datetime(2027, 4, 29, 12, 0)
+        assert timestamp(text, now=now) == timestamp("2027-04-29T22:00Z")
+        with pytest.raises(BadValue):
+            timestamp(f"{text} 0:00", now=now)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
