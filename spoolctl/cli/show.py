@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from spoolctl.cli import members, render
 from spoolctl.cli.spec import COMMON, DB, JOB_ID, Flag, JsonSchema, Verb
+from spoolctl.core.retry import DEFAULT_POLICY
+from spoolctl.submission import FOREVER_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from spoolctl.cli.app import App
     from spoolctl.cli.parse import Args
     from spoolctl.core.records import Attempt, EventRow, JobDetail
+    from spoolctl.core.retry import RetryPolicy
 
 SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "COOKIE")
 """A variable whose name has one of them is masked; better too many than one too few."""
@@ -45,6 +48,16 @@ def schema() -> JsonSchema:
             )
         ),
         captured=shapes.closed(umask=maybe(shapes.STRING), env=variables),
+        key_for_seconds=maybe(shapes.NUMBER),
+        retry=shapes.closed(
+            delays_seconds=shapes.array(shapes.NUMBER),
+            backoff=shapes.words(("exponential", "fixed")),
+            first_delay_seconds=shapes.NUMBER,
+            max_delay_seconds=shapes.NUMBER,
+            jitter=shapes.NUMBER,
+            final_exits=shapes.array(shapes.TEXT),
+            retry_for_seconds=maybe(shapes.NUMBER),
+        ),
     )
     return shapes.closed(
         job=job,
@@ -121,10 +134,29 @@ def _data(found: JobDetail, captured: dict[str, str]) -> dict[str, Any]:
             "last_failure_reason": job.last_failure_reason and job.last_failure_reason.value,
             "recovery": found.recovery and found.recovery._asdict(),
             "captured": {"umask": None if umask is None else f"{umask:04o}", "env": captured},
+            "key_for_seconds": found.key_for_s,
+            "retry": _retry(found.policy),
         },
         "attempts": [members.attempt(attempt) for attempt in found.attempts],
         "events": [_event(row) for row in found.events],
     }
+
+
+def _retry(policy: RetryPolicy) -> dict[str, Any]:
+    """How the job is tried again; of a list of waits the last repeats, and no other rule holds."""
+    return {
+        "delays_seconds": list(policy.delays_s),
+        "backoff": policy.backoff,
+        "first_delay_seconds": policy.base_s,
+        "max_delay_seconds": policy.max_delay_s,
+        "jitter": policy.jitter,
+        "final_exits": _exits(policy),
+        "retry_for_seconds": policy.retry_for_s,
+    }
+
+
+def _exits(policy: RetryPolicy) -> list[str]:
+    return [str(low) if low == high else f"{low}-{high}" for low, high in policy.final_exits]
 
 
 def _event(row: EventRow) -> dict[str, Any]:
@@ -150,9 +182,11 @@ def _text(app: App, found: JobDetail, captured: dict[str, str]) -> str:
 def _header(app: App, found: JobDetail) -> str:
     job = found.job
     tolerated = "unlimited" if job.max_crashes is None else job.max_crashes
+    window_s = found.policy.retry_for_s
+    allowed = f"/{job.max_retries}" if window_s is None else f" (for {render.duration(window_s)})"
     return (
         f"#{job.id}  {app.style.state(job.state.value)}  "
-        f"failure retries used: {job.attempts - job.crashes}/{job.max_retries}  "
+        f"failure retries used: {job.attempts - job.crashes}{allowed}  "
         f"worker crashes: {job.crashes} (tolerated before dead: {tolerated})  "
         f"{render.command(job.argv)}"
     )
@@ -165,10 +199,13 @@ def _facts(found: JobDetail, captured: dict[str, str]) -> Iterable[str]:
     yield f"created_at: {render.local_time(job.created_at)}"
     yield f"next_run_at: {render.local_time(job.next_run_at)}"
     yield f"timeout: {'none' if job.timeout_s is None else f'{job.timeout_s}s'}"
+    if found.policy != DEFAULT_POLICY:
+        yield f"retry: {', '.join(_rules(found.policy))}"
     yield f"cwd: {visible(job.cwd) if job.cwd is not None else 'inherit'}"
     yield f"env: {_pairs(found.env) or '-'}"
     yield f"captured: {_pairs(captured.items()) or '-'}"
-    yield f"key: {visible(job.key) if job.key is not None else '-'}"
+    protects = "" if found.key_for_s is None else f" (for {_after_end(found.key_for_s)})"
+    yield f"key: {visible(job.key) + protects if job.key is not None else '-'}"
     yield f"tags: {_pairs(job.tags) or '-'}"
     yield f"note: {visible(job.note) if job.note is not None else '-'}"
     if job.last_error is not None:
@@ -179,6 +216,25 @@ def _facts(found: JobDetail, captured: dict[str, str]) -> Iterable[str]:
             f"owner: {visible(owner.locked_by)} (pid {owner.locked_pid}), last sign of life "
             f"{render.local_time(owner.heartbeat_at)}"
         )
+
+
+def _rules(policy: RetryPolicy) -> Iterable[str]:
+    """What is not as usual in the retries of a job."""
+    waits = policy.delays_s or (policy.base_s,)
+    grows = not policy.delays_s and policy.backoff == "exponential"
+    shown = " ".join(render.duration(each) for each in waits)
+    limit = f", doubling up to {render.duration(policy.max_delay_s)}" if grows else ""
+    yield f"after {shown}{limit}"
+    if policy.jitter:
+        yield f"jitter {policy.jitter:g}"
+    if policy.retry_for_s is not None:
+        yield f"for {render.duration(policy.retry_for_s)} after the submission"
+    if policy.final_exits:
+        yield f"not after exit {' '.join(_exits(policy))}"
+
+
+def _after_end(seconds: float) -> str:
+    return "ever" if seconds >= FOREVER_S else f"{render.duration(seconds)} after the job's end"
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> str:

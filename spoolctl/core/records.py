@@ -245,7 +245,10 @@ class EventRow(NamedTuple):
 
 
 class JobDetail(NamedTuple):
-    """A job with all that is known of it. `env` are the overrides asked for at `add`."""
+    """A job with all that is known of it. `env` are the overrides asked for at `add`.
+
+    `key_for_s`: how long the key protects after the end of the job; None: not at all.
+    """
 
     job: Job
     env: tuple[tuple[str, str], ...]
@@ -254,6 +257,8 @@ class JobDetail(NamedTuple):
     recovery: Recovery | None
     attempts: tuple[Attempt, ...]
     events: tuple[EventRow, ...]
+    policy: RetryPolicy
+    key_for_s: float | None
 
 
 class Want(NamedTuple):

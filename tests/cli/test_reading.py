@@ -353,6 +353,42 @@ def test_captured_secrets_are_masked(call: Call, db: str, monkeypatch: pytest.Mo
     assert revealed["LC_API_TOKEN"] == "s3cr3t"
 
 
+def test_how_a_job_is_retried_is_shown(call: Call, db: str) -> None:
+    call("add", "--db", db, "--key", "k", "true")
+    words = ("--key", "l", "--key-for", "1h", "--retry-delay", "5,90", "--jitter", "0.5")
+    call("add", "--db", db, *words, "--retry-for", "2h", "--final-exit", "2,64-78", "true")
+    call("add", "--db", db, "--key", "m", "--key-for", "ever", "--retry-max-delay", "5m", "true")
+    usual, own, grows = (call("show", "--json", "--db", db, n).data["job"] for n in "123")
+    assert usual["key_for_seconds"] is None
+    assert usual["retry"] == {
+        "delays_seconds": [],
+        "backoff": "exponential",
+        "first_delay_seconds": 2.0,
+        "max_delay_seconds": 60.0,
+        "jitter": 0.0,
+        "final_exits": [],
+        "retry_for_seconds": None,
+    }
+    assert own["key_for_seconds"] == 3600.0
+    assert own["retry"] == usual["retry"] | {
+        "delays_seconds": [5.0, 90.0],
+        "jitter": 0.5,
+        "final_exits": ["2", "64-78"],
+        "retry_for_seconds": 7200.0,
+    }
+    assert grows["retry"]["max_delay_seconds"] == 300.0
+    texts = [call("show", "--db", db, n).text for n in "123"]
+    assert "retry: " not in texts[0]
+    assert "failure retries used: 0 (for 2h 0m)" in texts[1]
+    assert (
+        "retry: after 5.0s 1m 30s, jitter 0.5, for 2h 0m after the submission, "
+        "not after exit 2 64-78\n"
+    ) in texts[1]
+    assert "key: l (for 1h 0m after the job's end)\n" in texts[1]
+    assert "retry: after 2.0s, doubling up to 5m 0s\n" in texts[2]
+    assert "key: m (for ever)\n" in texts[2]
+
+
 def test_what_looks_secret(call: Call, db: str, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = {"PGPASS": "x", "DB_PWD": "x", "GH_PAT": "x", "SESSION_COOKIE": "x"}
     addresses = {"MY_URL": "postgres://user:x@host/db", "PROXY": "http://u:x@proxy:3128"}

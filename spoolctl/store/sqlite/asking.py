@@ -48,14 +48,17 @@ class Asking(Promotion):
             if stored.state == State.RUNNING.value:
                 owner = self._c.execute(sql.OWNER, (job_id,)).fetchone()
             recovery = self._c.execute(sql.RECOVERY, (job_id,)).fetchone()
+        asked = rows.asked_of(stored.asked)
         return JobDetail(
             job=rows.job_of(stored, context),
-            env=rows.asked_of(stored.asked).env,
+            env=asked.env,
             context=context,
             owner=None if owner is None else Owner(*owner),
             recovery=None if recovery is None else Recovery(*recovery),
             attempts=tuple(rows.attempt_of(row, self.path) for row in attempts),
             events=tuple(rows.event_of(row) for row in events),
+            policy=asked.policy,
+            key_for_s=asked.key_for_s,
         )
 
     def states(self, job_ids: Sequence[int]) -> dict[int, Job]:
