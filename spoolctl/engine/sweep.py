@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spoolctl.store.protocol import Store
 
 # What a worker or a waiter puts there; anything else is not ours to remove.
-_WORKER_FILE = re.compile(r"([0-9a-f]{32})\.(?:lock|guard|bell|\d+\.\d+)")
+_WORKER_FILE = re.compile(r"([0-9a-f]{32})\.(?:lock|guard|bell|bell-new|\d+\.\d+)")
 _STREAM_FILE = re.compile(r"([0-9a-f]{32})\.(?:stdout|stderr|stdin)")
 
 
@@ -60,7 +60,7 @@ def _sweep_workers(store: Store, folder: str) -> None:
         path = os.path.join(folder, name)
         if locks.is_held(os.path.join(folder, f"{match[1]}.lock")) is True:
             continue
-        if name.endswith(".bell") or locks.is_held(path) is not True:
+        if name.endswith((".bell", ".bell-new")) or locks.is_held(path) is not True:
             with suppress(OSError):
                 os.unlink(path)
 
