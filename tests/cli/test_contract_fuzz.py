@@ -395,6 +395,8 @@ def is_good(key: str, value: object) -> bool:
     verb, name = KEYS[key]["used_by"][0].split(" ")
     if value is None:
         return key == "timeout"
+    if value == [] and key == "capture_env":
+        return True  # no variable: the command line has the word `none` for that
     if isinstance(value, list):
         if key not in ("retry_delay", "capture_env"):
             return False

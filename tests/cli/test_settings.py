@@ -159,6 +159,13 @@ def test_waits_between_tries() -> None:
     assert policy("--backoff", "fixed", retry_delay=[10]).base_s == 10.0
 
 
+def test_no_variable_is_an_empty_list_too(call: Call) -> None:
+    for none in ("none", []):
+        configure(capture_env=none)
+        assert call("config-show", "--json").data["values"]["capture_env"] == []
+        assert submitted(call).context.env == ()
+
+
 def test_lines_of_a_batch_take_them_too(call: Call) -> None:
     configure(max_retries=9, timeout=60, queue="builds")
     lines: list[dict[str, object]] = [
