@@ -185,6 +185,20 @@ def drain(place: Path) -> None:
     assert code == 0, f"a worker without faults: exit {code}: {err}"
 
 
+def environment(library: Path, root: Path, log: Path, fault: Fault) -> dict[str, str]:
+    """What a program needs in its environment to meet this fault below `root`."""
+    return {
+        "LD_PRELOAD": str(library),
+        "FAULTS_ROOT": str(root),
+        "FAULTS_LOG": str(log),
+        "FAULTS_KINDS": fault.kinds,
+        "FAULTS_ERROR": str(getattr(errno, fault.error)),
+        "FAULTS_FIRST": str(fault.first),
+        "FAULTS_COUNT": str(fault.count),
+        "FAULTS_ONLY": fault.only,
+    }
+
+
 class Result(NamedTuple):
     """What became of a run: the calls that it made, and what it said."""
 
@@ -215,16 +229,7 @@ class Bench:
         place = self.folder / str(next(self._numbers))
         shutil.copytree(self._template, place, ignore=shutil.ignore_patterns("*.bell"))
         log = place / "calls"
-        env = {
-            "LD_PRELOAD": str(self._library),
-            "FAULTS_ROOT": str(place / "q"),
-            "FAULTS_LOG": str(log),
-            "FAULTS_KINDS": fault.kinds,
-            "FAULTS_ERROR": str(getattr(errno, fault.error)),
-            "FAULTS_FIRST": str(fault.first),
-            "FAULTS_COUNT": str(fault.count),
-            "FAULTS_ONLY": fault.only,
-        }
+        env = environment(self._library, place / "q", log, fault)
         code, out, err = run(place, list(self.scenario.words), env)
         _, *calls = ["", *log.read_text().splitlines()]
         calls = [line.split(" ", 1)[1].replace(str(place), "") for line in calls]

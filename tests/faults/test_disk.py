@@ -12,8 +12,11 @@ import pytest
 
 from spoolctl import Queue
 from spoolctl.errors import StoreFull
-from tests.faults.preload import compiler
-from tests.faults.sweep import SCENARIOS, Bench, Failure, Fault, Result, sweep
+from tests.faults.preload import build, compiler
+from tests.faults.sweep import SCENARIOS, Bench, Failure, Fault, Result, environment, sweep
+from tests.helpers import eventually
+from tests.worker.conftest import Bench as WorkerBench
+from tests.worker.conftest import alive
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C compiler, or no Linux")
 
@@ -158,3 +161,24 @@ def test_a_bell_that_cannot_be_rung_does_not_undo_an_add(
         monkeypatch.setattr(queue._store, "owner_token", fail)
         job = queue.add(["true"])
         assert queue.cancel(job.id).job.id == job.id
+
+
+def test_what_cannot_be_read_holds_up_no_other_job(bench: WorkerBench) -> None:
+    jobs = [bench.add("-c", f"echo $$ > pid{n}; sleep 300") for n in (1, 2)]
+    worker = bench.work("-j", "2")
+    pids = [int(bench.wait_file(f"pid{n}")) for n in (1, 2)]
+    path = str(bench.attempts(jobs[0])[0]["stdout_path"])
+    worker.kill()
+    worker.wait()
+    eventually(lambda: not any(map(alive, pids)), what="the guardian's work")
+    fault = Fault("EIO", "ro", 1, 10**6, os.path.basename(path))
+    library = build("disk", bench.folder)
+    other = bench.work(env=environment(library, bench.folder, bench.folder / "calls", fault))
+    eventually(lambda: "reaped" in bench.trail(jobs[1]), what="the other one taken back")
+    recovery = eventually(lambda: bench.job(jobs[0])["recovery"], what="the reason")
+    assert "cannot be read (Input/output error: " in recovery["reason"]
+    assert "reaped" not in bench.trail(jobs[0])
+    other.kill()
+    other.wait()
+    bench.work("-j", "2")
+    eventually(lambda: "reaped" in bench.trail(jobs[0]), what="both taken back")
