@@ -22,6 +22,8 @@ import pytest
 
 from tests.helpers import clean_env
 
+pytestmark = pytest.mark.xdist_group("golden")  # one run of all verbs for all of them
+
 GOLDEN = Path(__file__).parent / "golden"
 
 FIRST = (
