@@ -321,8 +321,10 @@ class _Source:
         if self._reader.info.stored == "missing" or self._reader.is_abandoned:
             # Claimed, but its files were not made yet, or were made anew as we had a former
             # one open (`engine.spares`); or it has just moved into the database.
-            self._reader.close()
-            self._reader = open_stream(self._store, self._attempt, self.stream)
+            fresh = open_stream(self._store, self._attempt, self.stream)
+            if fresh.info.stored != "missing":  # or somebody removed the file that we follow
+                self._reader.close()
+                self._reader = fresh
         end = self._reader.kept_bytes
         if end < self._position:
             # Truncated by the command itself: what follows is new.

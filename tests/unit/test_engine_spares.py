@@ -216,6 +216,21 @@ def test_whoever_follows_the_next_attempt_already_sees_what_it_writes(
     streams.close()
 
 
+def test_whoever_follows_a_file_that_somebody_removes_goes_on_with_it(db: str) -> None:
+    streams = Streams(db, NEW)
+    nothing = StreamInfo("file", None, 0)
+    attempt = cast(
+        Attempt, SimpleNamespace(token=NEW, id=1, job_id=1, attempt_no=1, stdout=nothing)
+    )
+    store = cast(Store, SimpleNamespace(path=db, attempt=lambda *_: attempt))
+    with _Source(store, attempt, "stdout", None) as follower:
+        os.unlink(streams.stdout.path)
+        assert list(follower.news()) == []
+        os.write(streams.stdout.fd, b"hello")
+        assert list(follower.news()) == [b"hello"]
+    streams.close()
+
+
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/null", path)])
 def test_what_a_command_put_in_the_place_of_its_file_does_not_harm_the_next(
     db: str, spares: Spares, make: Callable[[str], None]
