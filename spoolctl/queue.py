@@ -282,7 +282,7 @@ class Queue:
         return self._store.counts(now=self._clock.now())
 
     def recent_dead(self, limit: int) -> list[tuple[Job, Attempt | None]]:
-        """Dead jobs, latest finish first, each with its latest attempt."""
+        """Dead jobs, latest finish first, each with its latest attempt; `limit` 0: all."""
         found = self._store.recent_dead(limit)
         return [(job, attempt and self._look_at(attempt)) for job, attempt in found]
 

@@ -45,7 +45,10 @@ def main(words: Sequence[str], *, out: Out | None = None) -> int:
         return _die_by("SIGINT")
     except Exception as error:
         # The last resort of the process: everything else is named above or in `explain`.
-        return _fail(explain(error), words, out, started_mono, warnings)
+        failure = explain(error)
+        if isinstance(error, OutputFailed) and words[0] in REPORTS_A_CHANGE:
+            failure = failure._replace(remediation=CHANGE_IS_MADE)
+        return _fail(failure, words, out, started_mono, warnings)
 
 
 def _dispatch(
@@ -139,6 +142,11 @@ def explain(error: Exception) -> Failure:
         return Failure("INTERNAL", words_of(error), OS_ADVICE.get(error.errno or 0))
     return Failure("INTERNAL", f"unexpected {type(error).__name__}: {error}")
 
+
+REPORTS_A_CHANGE = frozenset({"add", "cancel", "prune", "retry"})
+"""Verbs that write nothing to stdout before what they were to change is changed."""
+
+CHANGE_IS_MADE = "the change is made, only its report is lost: `spoolctl list` shows the jobs"
 
 ADVICE = {
     "INVALID_INPUT": "correct the value; `spoolctl VERB --help` shows what is accepted",

@@ -54,14 +54,14 @@ VERB = Verb(
         Flag(
             "--limit",
             "integer",
-            "how many dead jobs to show; 0 for none",
+            "how many dead jobs to show; 0 for all",
             default=10,
             limit="status_limit",
         ),
         DB,
         *COMMON,
     ),
-    examples=(("spoolctl", "status"), ("spoolctl", "status", "--json", "--limit", "0")),
+    examples=(("spoolctl", "status"), ("spoolctl", "status", "--json", "--limit", "1")),
 )
 
 
@@ -72,7 +72,7 @@ def run(args: Args, app: App) -> int:
         data = _data({}, 0, {}, [])
     else:
         counts = queue.counts()
-        dead = queue.recent_dead(args.limit) if args.limit else []
+        dead = queue.recent_dead(args.limit)
         data = _data(counts.states, counts.scheduled, counts.queues, dead)
     return app.show(data, lambda: _text(app, data))
 

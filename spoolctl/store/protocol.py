@@ -220,7 +220,8 @@ class Store(Protocol):
         """Jobs per state and queue, from counters (not by counting rows)."""
 
     def recent_dead(self, limit: int) -> list[tuple[Job, Attempt | None]]:
-        """Dead jobs, latest finish first, each with its latest attempt."""
+        """Dead and finally failed jobs, latest finish first, each with its latest attempt;
+        `limit` 0: all."""
 
     def attempt(self, job_id: int, attempt_no: int | None) -> Attempt | None:
         """One attempt (None: the latest); None if the job has none at all.

@@ -102,7 +102,10 @@ def test_a_full_disk_behind_stdout_is_said(filled: str) -> None:
         assert done.returncode == 3
         assert done.stderr.startswith(b"spoolctl: error: cannot write to stdout: No space left")
         assert len(done.stderr.splitlines()) == 2
-    # The job is stored all the same, and a full stderr is no reason to fail.
+    # The job is stored all the same, and that is said; a full stderr is no reason to fail.
+    done = run("add", "--db", filled, "--", "true", shell=">/dev/full")
+    assert done.returncode == 3
+    assert b"the change is made, only its report is lost" in done.stderr
     assert run("add", "--db", filled, "--", "true", shell="2>/dev/full").returncode == 0
 
 

@@ -120,16 +120,17 @@ class Asking(Promotion):
         return found
 
     def recent_dead(self, limit: int) -> list[tuple[Job, Attempt | None]]:
-        """Dead and finally failed jobs, latest finish first, each with its latest attempt."""
+        """Dead and finally failed jobs, latest finish first. See the protocol."""
+        most = limit or -1
         with self._c.read():
             ended: list[StoredJob] = []
             for state in (State.DEAD, State.FAILED):
-                found = self._c.execute(sql.RECENTLY_ENDED, (state.value, limit)).fetchall()
+                found = self._c.execute(sql.RECENTLY_ENDED, (state.value, most)).fetchall()
                 ended += [StoredJob(*row) for row in found]
             ended.sort(key=lambda job: (job.finished_at or 0.0, job.id), reverse=True)
             return [
                 (self._record_of(stored), self._latest_attempt(stored.id))
-                for stored in ended[:limit]
+                for stored in ended[: limit or None]
             ]
 
     def _latest_attempt(self, job_id: int) -> Attempt | None:
