@@ -110,7 +110,7 @@ class Asking(Promotion):
             self._c.execute(sql.DUE_BY_LANE, (clock, reading)).fetchall()
             for clock, reading in self._clocks(boot, now)
         ]
-        if self._c.execute(sql.OTHER_BOOTS, (boot, 1)).fetchone() is not None:
+        if self._c.execute(sql.OTHER_BOOTS, (boot, boot, 1)).fetchone() is not None:
             results.append(
                 self._c.execute(sql.DUE_BY_LANE_ON_OTHER_BOOTS, (boot, now.at)).fetchall()
             )

@@ -52,7 +52,7 @@ class Promotion(Base):
 
     def _leave_other_boots(self, boot: int) -> bool:
         """After a reboot, delays that the old boot's clock measured follow the wall clock."""
-        found = self._c.execute(sql.OTHER_BOOTS, (boot, STEP + 1)).fetchall()
+        found = self._c.execute(sql.OTHER_BOOTS, (boot, boot, STEP + 1)).fetchall()
         self._c.executemany(sql.RULE_BY_WALL, found[:STEP])
         return len(found) > STEP
 
@@ -111,7 +111,7 @@ class Promotion(Base):
         if not waiting:
             return None
         boot = self._boot(now)
-        if self._c.execute(sql.OTHER_BOOTS, (boot, 1)).fetchone() is not None:
+        if self._c.execute(sql.OTHER_BOOTS, (boot, boot, 1)).fetchone() is not None:
             return 0.0
         waits = []
         for lane in waiting:

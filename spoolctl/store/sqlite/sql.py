@@ -181,8 +181,8 @@ DUE_OF_PRIORITY_ANYWHERE = (
 PROMOTE = "UPDATE jobs SET ready = 1, due = NULL, due_clock = NULL WHERE id = ? AND due IS NOT NULL"
 # Delays that were measured by the clock of another boot: the wall clock rules from now on.
 OTHER_BOOTS = (
-    "SELECT id FROM jobs WHERE due_clock > 0 AND due_clock < ?1 AND due IS NOT NULL"
-    " UNION ALL SELECT id FROM jobs WHERE due_clock > ?1 AND due IS NOT NULL LIMIT ?2"
+    "SELECT id FROM jobs WHERE due_clock > 0 AND due_clock < ? AND due IS NOT NULL"
+    " UNION ALL SELECT id FROM jobs WHERE due_clock > ? AND due IS NOT NULL LIMIT ?"
 )
 RULE_BY_WALL = "UPDATE jobs SET due_clock = 0, due = run_at WHERE id = ? AND due IS NOT NULL"
 
