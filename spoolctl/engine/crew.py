@@ -29,6 +29,7 @@ from spoolctl.process.spawn import SpawnFailed
 OUTPUT_LOOK_S = 1.0
 RESOURCES_PAUSE_S = 1.0
 STRAGGLERS_S = 0.05
+UNCLEAR_S = 0.5
 IDENTIFY_S = 0.005
 SPARES_S = 1.0
 KEEPS_ZOMBIES = hasattr(os, "waitid")
@@ -332,8 +333,10 @@ class Crew:
             with suppress(OSError):
                 running.identify(self._station.roster)
         mono = self._mono()
-        if survivors != 0 and mono < running.started_mono + running.duration_s + STRAGGLERS_S:
-            # The rest of a pipeline ends a moment after its shell: no survivors yet.
+        # The rest of a pipeline ends a moment after its shell: no survivors yet. And while
+        # anybody on the machine is between fork and exec, nobody can tell who that is.
+        patience_s = UNCLEAR_S if survivors is None else STRAGGLERS_S
+        if survivors != 0 and mono < running.started_mono + running.duration_s + patience_s:
             self._deadlines.sooner("unreported", mono + STRAGGLERS_S / 10)
             return
         try:
