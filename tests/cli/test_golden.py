@@ -22,8 +22,6 @@ import pytest
 
 from tests.helpers import clean_env
 
-pytestmark = pytest.mark.xdist_group("golden")  # one run of all verbs for all of them
-
 GOLDEN = Path(__file__).parent / "golden"
 
 FIRST = (
@@ -140,14 +138,9 @@ def normal(text: str, folder: Path) -> str:
     return text
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return dict(play(tmp_path_factory.mktemp("golden").resolve()))
-
-
-@pytest.mark.parametrize("scene", STEPS)
-def test_output_is_as_it_was(played: dict[str, str], scene: str) -> None:
-    assert played[scene] == (GOLDEN / f"{scene}.txt").read_text("utf-8")
+def test_output_is_as_it_was(tmp_path: Path) -> None:
+    kept = {scene: (GOLDEN / f"{scene}.txt").read_text("utf-8") for scene in STEPS}
+    assert dict(play(tmp_path.resolve())) == kept
 
 
 def main() -> None:

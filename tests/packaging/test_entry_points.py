@@ -20,8 +20,6 @@ import pytest
 from spoolctl.version import __version__
 from tests.helpers import ROOT, clean_env, eventually, processes_of
 
-pytestmark = pytest.mark.xdist_group("packaging")  # built and installed once for all of them
-
 BUILDER = ROOT / "scripts/build-zipapp"
 
 

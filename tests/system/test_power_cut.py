@@ -21,7 +21,6 @@ from tests.system.strace_log import can_strace
 
 pytestmark = [
     pytest.mark.slow(seconds=30),
-    pytest.mark.xdist_group("power cut"),  # both replay one recorded session
     pytest.mark.skipif(not can_strace(), reason="strace is missing or not allowed"),
 ]
 
