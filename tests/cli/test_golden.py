@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from shlex import join
 
-import pytest
-
 from tests.helpers import clean_env
 
 GOLDEN = Path(__file__).parent / "golden"
