@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 
 from spoolctl.cli.render import Out, OutputClosed, OutputFailed, encode
+from spoolctl.cli.signals import STOP_SIGNALS
 from spoolctl.core.records import Attempt, Job
 from spoolctl.engine.options import Helper
 from spoolctl.errors import NotFound, SpoolError
@@ -103,7 +104,7 @@ class Relay:
 
 # -- the process itself ---------------------------------------------------------------------
 
-_IGNORED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+_IGNORED = frozenset(STOP_SIGNALS)
 """They reach the whole foreground group of a terminal; when to end is the caller's to say."""
 
 

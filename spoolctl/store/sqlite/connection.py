@@ -21,7 +21,7 @@ from spoolctl.errors import (
     StoreUnusable,
 )
 from spoolctl.store.sqlite.files import inode
-from spoolctl.store.sqlite.probe import newer_message
+from spoolctl.store.sqlite.probe import is_failing, newer_message
 from spoolctl.store.sqlite.schema.migrations import SCHEMA_VERSION
 
 TYPE_CHECKING = False
@@ -230,7 +230,7 @@ class Connection:
             return StoreFull(f"no room on the disk for {self.path}")
         if "readonly" in text:
             return self._refused()
-        if is_failing(error):
+        if is_failing(text):
             return StoreFailing(f"the disk does not serve {self.path}: {text}")
         damage = "malformed" in text or "no such" in text
         if isinstance(error, sqlite3.OperationalError) and not damage:
@@ -257,9 +257,3 @@ def is_locked(error: sqlite3.Error) -> bool:
     """Whether waiting may help."""
     text = str(error)
     return "is locked" in text or "locking protocol" in text
-
-
-def is_failing(error: sqlite3.Error) -> bool:
-    """Whether the disk, or a limit of the process, was in the way."""
-    text = str(error)
-    return "disk I/O" in text or "unable to open" in text

@@ -152,7 +152,7 @@ class Finding(Asking):
                 pair: self._c.execute(sql.NEWEST_IN_LANE, pair).fetchone()[0] for pair in pairs
             }
             pairs.sort(key=lambda pair: newest[pair] or 0, reverse=True)
-        return [_jobs("jobs_by_lane", "queue = ? AND state = ?", *pair) for pair in pairs]
+        return [indexed("jobs_by_lane", "queue = ? AND state = ?", *pair) for pair in pairs]
 
     def _priorities_from(self, lowest: int, *, narrow: bool) -> list[Branch] | None:
         """Branches by priority, where these are the better drivers (`narrow`: there are
@@ -160,10 +160,10 @@ class Finding(Asking):
         if not narrow:
             priorities = self._different_priorities(lowest)
             if len(priorities) <= _PRIORITIES:
-                return [_jobs("jobs_by_priority", "priority = ?", each) for each in priorities]
+                return [indexed("jobs_by_priority", "priority = ?", each) for each in priorities]
         few = self._c.execute(sql.FEW_FROM_PRIORITY, (lowest, _FEW + 1)).fetchone()[0] or 0
         if few <= _FEW:
-            return [_jobs("jobs_by_priority", "priority >= ?", lowest)]
+            return [indexed("jobs_by_priority", "priority >= ?", lowest)]
         return None
 
     def _queued_from(self, lowest: int) -> list[Branch] | None:
@@ -174,11 +174,11 @@ class Finding(Asking):
         """
         clocks = [row[0] for row in self._c.execute(sql.CLOCKS_IN_USE)]
         branches = [
-            _jobs("ready_anywhere", "ready = 1 AND priority >= ?", lowest),
-            _jobs("held", "state = 'queued' AND ready = 0 AND due IS NULL"),
+            indexed("ready_anywhere", "ready = 1 AND priority >= ?", lowest),
+            indexed("held", "state = 'queued' AND ready = 0 AND due IS NULL"),
         ]
         branches += [
-            _jobs(
+            indexed(
                 "due_anywhere_by_priority",
                 "due_clock = ? AND priority >= ? AND due IS NOT NULL",
                 clock,
@@ -304,7 +304,8 @@ def _shows(argv: str, text: str) -> bool:
         return True  # damaged: whoever reads the row says so
 
 
-def _jobs(index: str, test: str, *values: object) -> Branch:
+def indexed(index: str, test: str, *values: object) -> Branch:
+    """Jobs by an index whose entries of this condition come in the order of ids."""
     return Branch(f"jobs INDEXED BY {index}", "jobs.id", Clause(test, values))
 
 

@@ -16,7 +16,7 @@ from spoolctl.errors import (
     StoreFull,
     StoreUnusable,
 )
-from spoolctl.store.sqlite.connection import Connection, is_failing
+from spoolctl.store.sqlite.connection import Connection
 from spoolctl.store.sqlite.files import (
     create_private,
     has_content,
@@ -25,7 +25,7 @@ from spoolctl.store.sqlite.files import (
     uri,
     why,
 )
-from spoolctl.store.sqlite.probe import APPLICATION_ID, probe
+from spoolctl.store.sqlite.probe import APPLICATION_ID, is_failing, probe
 from spoolctl.store.sqlite.schema.migrations import MIGRATIONS
 
 WAL_LIMIT_BYTES = 16 << 20
@@ -102,7 +102,7 @@ def _connect(path: str, options: str, *, read_only: bool = False) -> Connection:
             uri(path, options), uri=True, timeout=0, isolation_level=None, cached_statements=256
         )
     except sqlite3.Error as error:
-        if is_failing(error) and not _is_obstructed(path):
+        if is_failing(str(error)) and not _is_obstructed(path):
             raise StoreFailing(f"cannot open {path}: {error}") from error
         raise StoreUnusable(f"cannot open {path}: {error}", kind="path", path=path) from error
     return Connection(path, db, seen, read_only=read_only)
@@ -294,7 +294,7 @@ def _copy(connection: Connection, target: str) -> None:
         text = str(error)
         if "is full" in text:
             raise StoreFull(f"no room on the disk for {target}") from error
-        if is_failing(error):
+        if is_failing(text):
             raise StoreFailing(f"the disk does not serve {target}: {text}") from error
         raise StoreUnusable(f"cannot write {target}: {text}", kind="path", path=target) from error
     finally:

@@ -86,8 +86,13 @@ def _unreadable(path: str, text: str) -> Probe:
     if "malformed" in text:
         return Probe("damaged", message=f"{path} is damaged: {text}")
     # Whoever may not read it was told so before.
-    kind = "failing" if "disk I/O" in text or "unable to open" in text else "path"
+    kind = "failing" if is_failing(text) else "path"
     return Probe(kind, message=f"cannot open {path}: {text}")
+
+
+def is_failing(text: str) -> bool:
+    """Whether an error of SQLite says that the disk, or a limit of the process, is in the way."""
+    return "disk I/O" in text or "unable to open" in text
 
 
 def newer_message(path: str, version: int) -> str:

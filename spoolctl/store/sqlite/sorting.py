@@ -7,7 +7,7 @@ from spoolctl.core.records import JobFilter
 from spoolctl.core.states import State
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.store.sqlite import sql
-from spoolctl.store.sqlite.finding import Branch, Clause, Finding, condition, direction
+from spoolctl.store.sqlite.finding import Branch, Clause, Finding, condition, direction, indexed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Sorting:
         if self._sort == "priority" and self._index_pays(wanted, limit):
             lowest = wanted.priority_min
             floor = LIMITS["priority"].minimum if lowest is None else lowest
-            branch = _indexed("jobs_by_priority", "priority >= ?", floor)
+            branch = indexed("jobs_by_priority", "priority >= ?", floor)
             return self._merged([branch], wanted, limit, self._by_index)
         if self._sort == "finished" and self._index_pays(wanted, limit):
             return self._by_end(wanted, limit)
@@ -97,7 +97,7 @@ class Sorting:
     def _by_end(self, wanted: JobFilter, limit: int) -> list[int]:
         """Each state's by its index; then, if there is room, those that have not ended."""
         branches = [
-            _indexed("jobs_by_end", "state = ? AND finished_at IS NOT NULL", state.value)
+            indexed("jobs_by_end", "state = ? AND finished_at IS NOT NULL", state.value)
             for state in wanted.states or State
         ]
         ids = self._merged(branches, wanted, limit, self._by_index)
@@ -128,7 +128,3 @@ class Sorting:
         never = sorted([each[1] for each in found if each[0] is None], reverse=falling)
         ids = [*(job_id for _, job_id in timed), *never]
         return ids if limit < 0 else ids[:limit]
-
-
-def _indexed(index: str, test: str, *values: object) -> Branch:
-    return Branch(f"jobs INDEXED BY {index}", "jobs.id", Clause(test, values))
