@@ -147,7 +147,7 @@ def test_hot_questions_use_their_index_and_sort_nothing(mixed: Desk, name: str, 
         (JobFilter(tags=(("t", None),)), "tags_by_key"),
         (JobFilter(priority_min=3), "jobs_by_priority"),
         (JobFilter(ids=(1, 2)), "PRIMARY KEY"),
-        (JobFilter(tags=(("t", "v"),), states=(State.DONE,), queue="x"), "PRIMARY KEY"),
+        (JobFilter(tags=(("t", "v"),), states=(State.DONE,), queue="default"), "PRIMARY KEY"),
     ],
 )
 def test_lists_go_by_an_index_in_the_order_of_ids(

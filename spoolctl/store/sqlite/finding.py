@@ -17,8 +17,10 @@ from spoolctl.store.sqlite.asking import Asking
 
 # So few jobs of a priority or above are all looked at; other filters would yield more.
 _FEW = 200
-# So many different priorities are visited one by one, before plain reading is better.
+# So many different priorities are visited one by one, before plain reading is better; and
+# so many where a lane could be read instead.
 _PRIORITIES = 300
+_STREAMS = 8
 # How far times may be out of order: a submitter reads the clock before it waits for the lock;
 # and so many jobs in a row may have been added while the clock was wrong.
 _SLACK_S = 60.0
@@ -33,11 +35,34 @@ class Clause(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """A source of ids in descending order: a FROM clause, the id's name, the condition."""
+    """A source of ids in descending order: a FROM clause, the id's name, the condition.
+
+    What matters lies between the ids `above` and `below`.
+    """
 
     source: str
     name: str
     clause: Clause
+    above: int = 0
+    below: int | None = None
+
+    @property
+    def counted(self) -> str:
+        """The FROM clause without what is only read along."""
+        return self.source.split(" CROSS JOIN ")[0]
+
+
+class Pair(NamedTuple):
+    """A lane and a state, and how many jobs it has."""
+
+    queue: str
+    state: State
+    count: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What `jobs_by_lane` finds them by."""
+        return self.queue, self.state.value
 
 
 class Finding(Asking):
@@ -90,7 +115,7 @@ class Finding(Asking):
             low = earlier[0]
 
     def _in_order_of_ids(self, wanted: JobFilter, limit: int, reverse: bool) -> list[Job]:
-        branches = self._branches(wanted)
+        branches = self._branches(wanted, limit)
         if branches is not None:
             ids = self._ids(branches, wanted, limit, reverse)
             known = self._records(ids)
@@ -124,86 +149,119 @@ class Finding(Asking):
                 del ids[limit:]
         return ids
 
-    def _branches(self, wanted: JobFilter) -> list[Branch] | None:
-        """The drivers whose ids together hold all that match; None: read the table itself."""
+    def _branches(self, wanted: JobFilter, limit: int = -1) -> list[Branch] | None:
+        """The drivers whose ids together hold all that match; None: read the table itself.
+
+        The one that yields the fewest rows, as far as it can be told without counting.
+        """
         if wanted.ids:
             return _by_ids(wanted.ids)
+        pairs = self._pairs(wanted)
+        asked = len(wanted.tags) + (pairs is not None) + (wanted.priority_min is not None)
+        if asked > 1:
+            few = self._few(wanted, pairs)
+            if few is not None:
+                return few
         if wanted.tags:
             return [_by_tag(*_narrowest(wanted.tags))]
-        if wanted.priority_min is not None:
-            above = self._priorities_from(wanted.priority_min, narrow=_is_narrowed(wanted))
-            if above is None and wanted.states == (State.QUEUED,):
-                above = self._queued_from(wanted.priority_min)
-            if above is not None:
-                return above
-        return self._lane_branches(wanted)
+        if wanted.priority_min is None:
+            return None if pairs is None else [_by_lane(pair) for pair in pairs]
+        if pairs is None:
+            return self._priorities_from(wanted.priority_min)
+        return self._with_priority(pairs, wanted.priority_min, limit)
 
-    def _lane_branches(self, wanted: JobFilter) -> list[Branch] | None:
-        """One branch for each lane and state; None where neither is asked for."""
+    def _pairs(self, wanted: JobFilter) -> list[Pair] | None:
+        """The lanes and states that are asked for and have jobs; None: neither was."""
         if wanted.queue is None and not wanted.states:
             return None
-        lanes = [wanted.queue]
-        if wanted.queue is None:
-            lanes = [row[0] for row in self._c.execute(sql.LANES)]
-        pairs = [(lane, state.value) for lane in lanes for state in wanted.states or State]
-        if wanted.priority_min is not None:
-            # The newest first: they fill the list, and the others need not be read far.
-            newest = {
-                pair: self._c.execute(sql.NEWEST_IN_LANE, pair).fetchone()[0] for pair in pairs
-            }
-            pairs.sort(key=lambda pair: newest[pair] or 0, reverse=True)
-        return [indexed("jobs_by_lane", "queue = ? AND state = ?", *pair) for pair in pairs]
+        states = dict.fromkeys(wanted.states or State)
+        return [
+            Pair(queue, state, count)
+            for queue, *numbers, _waiting in self._c.execute(sql.LANE_COUNTS).fetchall()
+            if wanted.queue in (None, queue)
+            for state, count in zip(State, numbers, strict=True)
+            if count and state in states
+        ]
 
-    def _priorities_from(self, lowest: int, *, narrow: bool) -> list[Branch] | None:
-        """Branches by priority, where these are the better drivers (`narrow`: there are
-        others)."""
-        if not narrow:
-            priorities = self._different_priorities(lowest)
-            if len(priorities) <= _PRIORITIES:
-                return [indexed("jobs_by_priority", "priority = ?", each) for each in priorities]
-        few = self._c.execute(sql.FEW_FROM_PRIORITY, (lowest, _FEW + 1)).fetchone()[0] or 0
-        if few <= _FEW:
-            return [indexed("jobs_by_priority", "priority >= ?", lowest)]
+    def _few(self, wanted: JobFilter, pairs: list[Pair] | None) -> list[Branch] | None:
+        """A driver of so few jobs that nothing can be much better, if there is one."""
+        if pairs is not None and sum(pair.count for pair in pairs) <= _FEW:
+            return [_by_lane(pair) for pair in pairs]
+        single = [_by_tag(*tag) for tag in wanted.tags]
+        if wanted.priority_min is not None:
+            single.append(indexed("jobs_by_priority", "priority >= ?", wanted.priority_min))
+        for branch in single:
+            if self._has_few([branch]):
+                return [branch]
         return None
 
-    def _queued_from(self, lowest: int) -> list[Branch] | None:
-        """Branches by the marks of queued jobs, where few of them have such a priority.
+    def _with_priority(self, pairs: list[Pair], lowest: int, limit: int) -> list[Branch] | None:
+        """By priority, where the lanes hold so much that this soon fills the list; else by
+        lane, but for queued jobs by their marks where few have such a priority."""
+        held = sum(pair.count for pair in pairs)
+        if all(pair.state is State.QUEUED for pair in pairs):
+            marked = self._marked(None, lowest)
+            if marked is not None:
+                return marked
+        first, last = self._c.execute(sql.FIRST_AND_LAST_JOB_ID).fetchone()
+        if 0 < limit * (last - first + 1) <= _FEW * held:
+            priorities = self._different_priorities(lowest, _STREAMS)
+            if len(priorities) <= _STREAMS:
+                ends = [self._c.execute(sql.ENDS_IN_LANE, pair.key * 2).fetchone() for pair in pairs]
+                above, below = min(end[0] for end in ends) - 1, max(end[1] for end in ends) + 1
+                return [
+                    branch._replace(above=above, below=below) for branch in _by_priorities(priorities)
+                ]
+        branches: list[tuple[int, list[Branch]]] = []
+        for pair in pairs:
+            some = self._marked(pair.queue, lowest) if pair.state is State.QUEUED else None
+            newest: int = self._c.execute(sql.NEWEST_IN_LANE, pair.key).fetchone()[0]
+            branches.append((newest, [_by_lane(pair)] if some is None else some))
+        # The newest first: they fill the list, and the others need not be read far.
+        branches.sort(key=lambda each: each[0], reverse=True)
+        return [branch for _newest, some in branches for branch in some]
+
+    def _priorities_from(self, lowest: int) -> list[Branch] | None:
+        """Branches by priority, where these are the better drivers."""
+        priorities = self._different_priorities(lowest, _PRIORITIES)
+        if len(priorities) <= _PRIORITIES:
+            return _by_priorities(priorities)
+        several = indexed("jobs_by_priority", "priority >= ?", lowest)
+        return [several] if self._has_few([several]) else None
+
+    def _marked(self, queue: str | None, lowest: int) -> list[Branch] | None:
+        """Branches by the marks of queued jobs (None: of all lanes), where few of them have
+        such a priority.
 
         What is important is done first: many jobs of a high priority, hardly one of them
         queued, is what a queue at work looks like.
         """
-        clocks = [row[0] for row in self._c.execute(sql.CLOCKS_IN_USE)]
+        lane, place = ((), "anywhere") if queue is None else ((queue,), "in_lane")
+        test = "queue = ? AND " if lane else ""
         branches = [
-            indexed("ready_anywhere", "ready = 1 AND priority >= ?", lowest),
-            indexed("held", "state = 'queued' AND ready = 0 AND due IS NULL"),
+            indexed(f"ready_{place}", f"{test}ready = 1 AND priority >= ?", *lane, lowest),
+            indexed("held", f"{test}state = 'queued' AND ready = 0 AND due IS NULL", *lane),
         ]
+        test += "due_clock = ? AND priority >= ? AND due IS NOT NULL"
         branches += [
-            indexed(
-                "due_anywhere_by_priority",
-                "due_clock = ? AND priority >= ? AND due IS NOT NULL",
-                clock,
-                lowest,
-            )
-            for clock in clocks
+            indexed(f"due_{place}_by_priority", test, *lane, clock, lowest)
+            for (clock,) in self._c.execute(sql.CLOCKS_IN_USE)
         ]
-        left = _FEW
+        return branches if self._has_few(branches) else None
+
+    def _has_few(self, branches: list[Branch]) -> bool:
+        """Whether none of the branches has more than a handful of rows."""
         for branch in branches:
-            left -= self._size(branch, left + 1)
-            if left < 0:
-                return None
-        return branches
+            query = f"SELECT 1 FROM {branch.counted} WHERE {branch.clause.text} LIMIT 1 OFFSET ?"
+            if self._c.execute(query, (*branch.clause.values, _FEW)).fetchone() is not None:
+                return False
+        return True
 
-    def _size(self, branch: Branch, most: int) -> int:
-        """How many rows a branch has, as far as `most`."""
-        rows_of_it = f"SELECT 1 FROM {branch.source} WHERE {branch.clause.text} LIMIT ?"
-        query = f"SELECT sum(1) FROM ({rows_of_it})"
-        found = self._c.execute(query, (*branch.clause.values, most)).fetchone()[0]
-        return int(found or 0)
-
-    def _different_priorities(self, lowest: int) -> list[int]:
+    def _different_priorities(self, lowest: int, most: int) -> list[int]:
+        """The priorities that occur, from the highest on; of more than `most`, one more."""
         found: list[int] = []
         below = 1 << 31  # priorities are less
-        while len(found) <= _PRIORITIES:
+        while len(found) <= most:
             row = self._c.execute(sql.NEXT_PRIORITY, (lowest, below)).fetchone()
             if row[0] is None:
                 break
@@ -233,10 +291,13 @@ def condition(
     branch: Branch, wanted: JobFilter, more: tuple[Clause, ...] = ()
 ) -> tuple[str, list[object]]:
     """The WHERE clause of a branch with all filters, and its values."""
-    tests = [branch.clause, Clause(f"{branch.name} > ?", (wanted.after_id or 0,))]
-    if wanted.before_id is not None:
-        tests.append(Clause(f"{branch.name} < ?", (wanted.before_id,)))
-    tests += [*_tests(wanted), *more]
+    ends = [each for each in (wanted.before_id, branch.below) if each is not None]
+    # Once each: of two lower bounds the planner may use the wrong one.
+    above = max(wanted.after_id or 0, branch.above)
+    tests = [branch.clause, Clause(f"{branch.name} > ?", (above,))]
+    if ends:
+        tests.append(Clause(f"{branch.name} < ?", (min(ends),)))
+    tests += [*_tests(wanted._replace(before_id=None, after_id=None)), *more]
     where = " AND ".join(test.text for test in tests)
     return where, [value for test in tests for value in test.values]
 
@@ -309,6 +370,14 @@ def indexed(index: str, test: str, *values: object) -> Branch:
     return Branch(f"jobs INDEXED BY {index}", "jobs.id", Clause(test, values))
 
 
+def _by_lane(pair: Pair) -> Branch:
+    return indexed("jobs_by_lane", "queue = ? AND state = ?", *pair.key)
+
+
+def _by_priorities(priorities: list[int]) -> list[Branch]:
+    return [indexed("jobs_by_priority", "priority = ?", each) for each in priorities]
+
+
 def _by_ids(ids: tuple[int, ...]) -> list[Branch]:
     usable = sorted({job_id for job_id in ids if 0 < job_id < 1 << 63}, reverse=True)
     branches = []
@@ -329,7 +398,3 @@ def _by_tag(key: str, value: str | None) -> Branch:
         return Branch(source, "tags.job", Clause("tags.key = ?", (rows.storable(key),)))
     values = (rows.storable(key), rows.storable(value))
     return Branch(source, "tags.job", Clause("tags.key = ? AND tags.value = ?", values))
-
-
-def _is_narrowed(wanted: JobFilter) -> bool:
-    return bool(wanted.states) or wanted.queue is not None

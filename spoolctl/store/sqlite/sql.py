@@ -50,8 +50,11 @@ ADD_TAG = "INSERT INTO tags (key, value, job) VALUES (?, ?, ?)"
 ADD_INPUT = "INSERT INTO inputs (job, data) VALUES (?, ?)"
 INPUT = "SELECT data FROM inputs WHERE job = ?"
 
-# For lists by priority: is it a handful, and which priorities are there at all?
-FEW_FROM_PRIORITY = "SELECT sum(1) FROM (SELECT 1 FROM jobs WHERE priority >= ? LIMIT ?)"
+# For lists by priority: where do the jobs of a lane lie, and which priorities are there at all?
+ENDS_IN_LANE = (
+    "SELECT (SELECT min(id) FROM jobs INDEXED BY jobs_by_lane WHERE queue = ? AND state = ?),"
+    " (SELECT max(id) FROM jobs INDEXED BY jobs_by_lane WHERE queue = ? AND state = ?)"
+)
 NEWEST_IN_LANE = "SELECT max(id) FROM jobs INDEXED BY jobs_by_lane WHERE queue = ? AND state = ?"
 # The clocks by which anybody waits: one step each, whatever the number of jobs.
 CLOCKS_IN_USE = (
