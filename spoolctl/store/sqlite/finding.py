@@ -7,7 +7,9 @@ stops at the limit; the others are tested on the rows that it yields.
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Iterator
 
 from spoolctl.core.records import Job, JobFilter
 from spoolctl.core.states import State
@@ -16,15 +18,19 @@ from spoolctl.store.sqlite import rows, sql
 from spoolctl.store.sqlite.asking import Asking
 
 # So few jobs of a priority or above are all looked at; other filters would yield more.
-_FEW = 200
+FEW = 200
 # So many different priorities are visited one by one, before plain reading is better; and
 # so many where a lane could be read instead.
 _PRIORITIES = 300
 _STREAMS = 8
+# Of so few lanes it is looked up where their jobs begin and end; more lie everywhere.
+_LANES = 4
+# Stands for all lanes: no lane has an empty name.
+ANY = ""
 # How far times may be out of order: a submitter reads the clock before it waits for the lock;
 # and so many jobs in a row may have been added while the clock was wrong.
 _SLACK_S = 60.0
-_OUT_OF_ORDER = 200
+OUT_OF_ORDER = 200
 
 
 class Clause(NamedTuple):
@@ -57,7 +63,7 @@ class Pair(NamedTuple):
 
     queue: str
     state: State
-    count: int
+    size: int
 
     @property
     def key(self) -> tuple[str, str]:
@@ -109,7 +115,7 @@ class Finding(Asking):
             else:
                 low = row[0] + 1
         while True:
-            earlier = self._c.execute(sql.SINCE_JUST_BELOW, (low, _OUT_OF_ORDER, since)).fetchone()
+            earlier = self._c.execute(sql.SINCE_JUST_BELOW, (low, OUT_OF_ORDER, since)).fetchone()
             if earlier[0] is None:
                 return int(low)
             low = earlier[0]
@@ -165,7 +171,7 @@ class Finding(Asking):
         if wanted.tags:
             return [_by_tag(*_narrowest(wanted.tags))]
         if wanted.priority_min is None:
-            return None if pairs is None else [_by_lane(pair) for pair in pairs]
+            return None if pairs is None else [by_lane(pair) for pair in pairs]
         if pairs is None:
             return self._priorities_from(wanted.priority_min)
         return self._with_priority(pairs, wanted.priority_min, limit)
@@ -185,41 +191,50 @@ class Finding(Asking):
 
     def _few(self, wanted: JobFilter, pairs: list[Pair] | None) -> list[Branch] | None:
         """A driver of so few jobs that nothing can be much better, if there is one."""
-        if pairs is not None and sum(pair.count for pair in pairs) <= _FEW:
-            return [_by_lane(pair) for pair in pairs]
+        if pairs is not None and sum(pair.size for pair in pairs) <= FEW:
+            return [by_lane(pair) for pair in pairs]
         single = [_by_tag(*tag) for tag in wanted.tags]
         if wanted.priority_min is not None:
             single.append(indexed("jobs_by_priority", "priority >= ?", wanted.priority_min))
         for branch in single:
-            if self._has_few([branch]):
+            if not self._has_more(branch, FEW):
                 return [branch]
         return None
 
     def _with_priority(self, pairs: list[Pair], lowest: int, limit: int) -> list[Branch] | None:
         """By priority, where the lanes hold so much that this soon fills the list; else by
         lane, but for queued jobs by their marks where few have such a priority."""
-        held = sum(pair.count for pair in pairs)
-        if all(pair.state is State.QUEUED for pair in pairs):
-            marked = self._marked(None, lowest)
+        held = sum(pair.size for pair in pairs)
+        if len(pairs) > 1 and all(pair.state is State.QUEUED for pair in pairs):
+            marked = self._marked(Pair(ANY, State.QUEUED, held), lowest, limit)
             if marked is not None:
                 return marked
         first, last = self._c.execute(sql.FIRST_AND_LAST_JOB_ID).fetchone()
-        if 0 < limit * (last - first + 1) <= _FEW * held:
+        if 0 < limit * (last - first + 1) <= FEW * held:
             priorities = self._different_priorities(lowest, _STREAMS)
             if len(priorities) <= _STREAMS:
-                ends = [self._c.execute(sql.ENDS_IN_LANE, pair.key * 2).fetchone() for pair in pairs]
-                above, below = min(end[0] for end in ends) - 1, max(end[1] for end in ends) + 1
-                return [
-                    branch._replace(above=above, below=below) for branch in _by_priorities(priorities)
+                branches = _by_priorities(priorities)
+                if len(pairs) > _LANES:
+                    return branches
+                ends = [
+                    self._c.execute(sql.ENDS_IN_LANE, pair.key * 2).fetchone() for pair in pairs
                 ]
-        branches: list[tuple[int, list[Branch]]] = []
+                above, below = min(end[0] for end in ends) - 1, max(end[1] for end in ends) + 1
+                return [branch._replace(above=above, below=below) for branch in branches]
+        short: list[Branch] = []
+        long: list[tuple[int, Branch]] = []
         for pair in pairs:
-            some = self._marked(pair.queue, lowest) if pair.state is State.QUEUED else None
-            newest: int = self._c.execute(sql.NEWEST_IN_LANE, pair.key).fetchone()[0]
-            branches.append((newest, [_by_lane(pair)] if some is None else some))
+            some = self._marked(pair, lowest, limit) if pair.state is State.QUEUED else None
+            if some is not None:
+                short += some
+            elif pair.size <= FEW:
+                short.append(by_lane(pair))
+            else:
+                newest: int = self._c.execute(sql.NEWEST_IN_LANE, pair.key).fetchone()[0]
+                long.append((newest, by_lane(pair)))
         # The newest first: they fill the list, and the others need not be read far.
-        branches.sort(key=lambda each: each[0], reverse=True)
-        return [branch for _newest, some in branches for branch in some]
+        long.sort(key=lambda each: each[0], reverse=True)
+        return [*short, *(branch for _newest, branch in long)]
 
     def _priorities_from(self, lowest: int) -> list[Branch] | None:
         """Branches by priority, where these are the better drivers."""
@@ -227,35 +242,59 @@ class Finding(Asking):
         if len(priorities) <= _PRIORITIES:
             return _by_priorities(priorities)
         several = indexed("jobs_by_priority", "priority >= ?", lowest)
-        return [several] if self._has_few([several]) else None
+        return None if self._has_more(several, FEW) else [several]
 
-    def _marked(self, queue: str | None, lowest: int) -> list[Branch] | None:
-        """Branches by the marks of queued jobs (None: of all lanes), where few of them have
-        such a priority.
+    def _marked(
+        self, pair: Pair, lowest: int, limit: int, *, exactly: bool = False
+    ) -> list[Branch] | None:
+        """Branches by the marks of a lane's queued jobs, where so few of them have such a
+        priority, or just this one, that to sort them is less work than to read the lane.
 
         What is important is done first: many jobs of a high priority, hardly one of them
         queued, is what a queue at work looks like.
         """
-        lane, place = ((), "anywhere") if queue is None else ((queue,), "in_lane")
+        lane, place = ((), "anywhere") if pair.queue == ANY else ((pair.queue,), "in_lane")
         test = "queue = ? AND " if lane else ""
+        level = "priority = ?" if exactly else "priority >= ?"
         branches = [
-            indexed(f"ready_{place}", f"{test}ready = 1 AND priority >= ?", *lane, lowest),
+            indexed(f"ready_{place}", f"{test}ready = 1 AND {level}", *lane, lowest),
             indexed("held", f"{test}state = 'queued' AND ready = 0 AND due IS NULL", *lane),
         ]
-        test += "due_clock = ? AND priority >= ? AND due IS NOT NULL"
+        test += f"due_clock = ? AND {level} AND due IS NOT NULL"
         branches += [
             indexed(f"due_{place}_by_priority", test, *lane, clock, lowest)
             for (clock,) in self._c.execute(sql.CLOCKS_IN_USE)
         ]
-        return branches if self._has_few(branches) else None
+        # In the order of ids, about limit * jobs / matching ones of the lane are read.
+        most = max(FEW, math.isqrt(max(limit, 0) * pair.size)) if lane else FEW
+        some = [branch for branch in branches if self._has_more(branch, 0)]
+        return None if any(self._has_more(branch, most) for branch in some) else some
 
-    def _has_few(self, branches: list[Branch]) -> bool:
-        """Whether none of the branches has more than a handful of rows."""
-        for branch in branches:
-            query = f"SELECT 1 FROM {branch.counted} WHERE {branch.clause.text} LIMIT 1 OFFSET ?"
-            if self._c.execute(query, (*branch.clause.values, _FEW)).fetchone() is not None:
-                return False
-        return True
+    def _has_more(self, branch: Branch, most: int) -> bool:
+        """Whether the branch has more rows than that; looks no further."""
+        query = f"SELECT 1 FROM {branch.counted} WHERE {branch.clause.text} LIMIT 1 OFFSET ?"
+        return self._c.execute(query, (*branch.clause.values, most)).fetchone() is not None
+
+    def _priorities_of(self, queue: str, *, rising: bool) -> Iterator[int]:
+        """The priorities that a lane's queued jobs have (and perhaps more), in order."""
+        clocks = [row[0] for row in self._c.execute(sql.CLOCKS_IN_USE)]
+        held = {row[0] for row in self._c.execute(sql.HELD_PRIORITIES, (queue,))}
+        choose = min if rising else max
+        last = -1 << 40 if rising else 1 << 40
+        while True:
+            next_ones = [
+                self._c.execute(sql.READY_PRIORITY[rising], (queue, last)).fetchone()[0],
+                *(
+                    self._c.execute(sql.DUE_PRIORITY[rising], (queue, clock, last)).fetchone()[0]
+                    for clock in clocks
+                ),
+                *(each for each in held if (each > last if rising else each < last)),
+            ]
+            found = [each for each in next_ones if each is not None]
+            if not found:
+                return
+            last = choose(found)
+            yield last
 
     def _different_priorities(self, lowest: int, most: int) -> list[int]:
         """The priorities that occur, from the highest on; of more than `most`, one more."""
@@ -370,7 +409,8 @@ def indexed(index: str, test: str, *values: object) -> Branch:
     return Branch(f"jobs INDEXED BY {index}", "jobs.id", Clause(test, values))
 
 
-def _by_lane(pair: Pair) -> Branch:
+def by_lane(pair: Pair) -> Branch:
+    """The jobs of a lane in a state."""
     return indexed("jobs_by_lane", "queue = ? AND state = ?", *pair.key)
 
 

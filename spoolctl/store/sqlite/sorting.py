@@ -7,7 +7,18 @@ from spoolctl.core.records import JobFilter
 from spoolctl.core.states import State
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.store.sqlite import sql
-from spoolctl.store.sqlite.finding import Branch, Clause, Finding, condition, direction, indexed
+from spoolctl.store.sqlite.finding import (
+    FEW,
+    OUT_OF_ORDER,
+    Branch,
+    Clause,
+    Finding,
+    Pair,
+    by_lane,
+    condition,
+    direction,
+    indexed,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +28,12 @@ Entry: TypeAlias = "tuple[float | None, int]"
 """What a job is sorted by, and its id."""
 
 TABLE = Branch("jobs", "jobs.id", Clause("1", ()))
+ENDED = Clause("jobs.finished_at IS NOT NULL", ())
 UNFINISHED = Clause("jobs.finished_at IS NULL", ())
+# So many priorities of a lane are looked at one by one, before all of it is sorted.
+_LEVELS = 40
+# So many times as many attempts are looked at, before all jobs are.
+_CHUNKS = 20
 
 
 class Order(NamedTuple):
@@ -53,26 +69,37 @@ class Sorting:
 
     def ids(self, wanted: JobFilter, limit: int) -> list[int]:
         """Ids of the jobs, in order."""
-        if self._sort == "priority" and self._index_pays(wanted, limit):
-            lowest = wanted.priority_min
-            floor = LIMITS["priority"].minimum if lowest is None else lowest
-            branch = indexed("jobs_by_priority", "priority >= ?", floor)
-            return self._merged([branch], wanted, limit, self._by_index)
-        if self._sort == "finished" and self._index_pays(wanted, limit):
-            return self._by_end(wanted, limit)
-        return self._merged(self._drivers(wanted), wanted, limit, self._by_value)
+        found = self._cheaply(wanted, limit)
+        if found is None:
+            found = self._entries(self._drivers(wanted), wanted, limit, self._by_value)
+        return self._first(found, limit)
+
+    def _cheaply(self, wanted: JobFilter, limit: int) -> set[Entry] | None:
+        """All that can be among the first, where an index has the order and pays."""
+        if limit < 0 or wanted.tags or wanted.ids:
+            return None
+        if self._sort == "started":
+            return self._by_start(wanted, limit)
+        if self._sort not in ("finished", "priority"):
+            return None
+        pairs = self._store._pairs(wanted)
+        if not self._index_pays(wanted, limit, pairs):
+            return None
+        if self._sort == "finished":
+            return self._by_end(wanted, limit, pairs)
+        if wanted.queue is None or pairs is None:
+            return self._by_priority(wanted, limit)
+        return self._by_priority_in_lane(wanted, limit, pairs)
 
     def _drivers(self, wanted: JobFilter) -> list[Branch]:
         """What yields the fewest rows without any order."""
         return self._store._branches(wanted._replace(priority_min=None)) or [TABLE]
 
-    def _index_pays(self, wanted: JobFilter, limit: int) -> bool:
+    def _index_pays(self, wanted: JobFilter, limit: int, pairs: list[Pair] | None) -> bool:
         """Whether to read in order, testing each row, is less work than to sort what matches.
 
         In order, about limit * total / matching rows are read, if they lie evenly.
         """
-        if limit < 0 or wanted.tags or wanted.ids:
-            return False
         first, last = self._execute(sql.FIRST_AND_LAST_JOB_ID).fetchone()
         if first is None:
             return False
@@ -80,41 +107,109 @@ class Sorting:
         high = min(last + 1, wanted.before_id or last + 1)
         total: int = last - first + 1
         matching: int = max(0, high - low - 1)
-        if wanted.states or wanted.queue is not None:
-            matching = min(matching, self._counted(wanted))
+        if pairs is not None:
+            matching = min(matching, _count(pairs))
         return matching * matching > limit * total
 
-    def _counted(self, wanted: JobFilter) -> int:
-        """How many jobs are in these lanes and states, by the counters."""
-        states = wanted.states or tuple(State)
-        found = 0
-        for queue, *numbers, _waiting in self._execute(sql.LANE_COUNTS).fetchall():
-            if wanted.queue in (None, queue):
-                counts = dict(zip(State, numbers, strict=True))
-                found += sum(counts[state] for state in states)
+    def _by_end(self, wanted: JobFilter, limit: int, pairs: list[Pair] | None) -> set[Entry]:
+        """Each state's by its index, or by lane where that has few of them; then, if there is
+        room, those that have not ended."""
+        found: set[Entry] = set()
+        for state in dict.fromkeys(wanted.states or State):
+            some = None if pairs is None else [pair for pair in pairs if pair.state is state]
+            if some is not None and _count(some) <= FEW:
+                lanes = [by_lane(pair) for pair in some]
+                found |= self._entries(lanes, wanted, limit, self._by_value, ENDED)
+            else:
+                test = "state = ? AND finished_at IS NOT NULL"
+                branch = indexed("jobs_by_end", test, state.value)
+                found |= self._entries([branch], wanted, limit, self._by_index)
+        if len(found) < limit:
+            drivers = self._drivers(wanted)
+            found |= self._entries(drivers, wanted, limit, self._by_id, UNFINISHED)
         return found
 
-    def _by_end(self, wanted: JobFilter, limit: int) -> list[int]:
-        """Each state's by its index; then, if there is room, those that have not ended."""
-        branches = [
-            indexed("jobs_by_end", "state = ? AND finished_at IS NOT NULL", state.value)
-            for state in wanted.states or State
-        ]
-        ids = self._merged(branches, wanted, limit, self._by_index)
-        if len(ids) < limit:
-            left = limit - len(ids)
-            ids += self._merged(self._drivers(wanted), wanted, left, self._by_id, UNFINISHED)
-        return ids
+    def _by_priority(self, wanted: JobFilter, limit: int) -> set[Entry]:
+        lowest = wanted.priority_min
+        floor = LIMITS["priority"].minimum if lowest is None else lowest
+        branch = indexed("jobs_by_priority", "priority >= ?", floor)
+        return self._entries([branch], wanted, limit, self._by_index)
 
-    def _merged(
+    def _by_priority_in_lane(self, wanted: JobFilter, limit: int, pairs: list[Pair]) -> set[Entry]:
+        """A lane's queued jobs priority by priority, as its marks have them; and the others."""
+        found: set[Entry] = set()
+        others = [pair for pair in pairs if pair.state is not State.QUEUED]
+        if _count(others) <= FEW:
+            lanes = [by_lane(pair) for pair in others]
+            found |= self._entries(lanes, wanted, limit, self._by_value)
+        else:
+            states = tuple(pair.state for pair in others)
+            found |= self._by_priority(wanted._replace(states=states), limit)
+        queued: set[Entry] = set()
+        for pair in pairs:
+            if pair.state is State.QUEUED:
+                branch, tried = by_lane(pair), 0
+                for priority in self._store._priorities_of(pair.queue, rising=self._ascending):
+                    if len(queued) >= limit or tried == _LEVELS:
+                        break
+                    one = Clause("+jobs.priority = ?", (priority,))
+                    few = self._store._marked(pair, priority, limit, exactly=True)
+                    left = limit - len(queued)
+                    queued |= self._entries(few or [branch], wanted, left, self._by_id, one)
+                    tried += 1
+                if len(queued) < limit and tried == _LEVELS:
+                    queued = self._entries([branch], wanted, limit, self._by_value)
+        return found | queued
+
+    def _by_start(self, wanted: JobFilter, limit: int) -> set[Entry] | None:
+        """From the newest attempt backwards, or the oldest forwards; None where that does not
+        soon fill the list.
+
+        Attempts are made in the order of time, nearly: it goes on until none of many in a row
+        comes before the last of the list.
+        """
+        pairs = self._store._pairs(wanted)
+        if pairs is not None and _count(pairs) <= FEW:
+            return None
+        where, values = condition(TABLE, wanted)
+        rising = self._ascending
+        query = (
+            f"SELECT DISTINCT jobs.started_at, jobs.id FROM {sql.WALKED[rising]} WHERE {where}"
+            f" ORDER BY {self._by_index} LIMIT ?"
+        )
+        found: set[Entry] = set()
+        at = 0 if rising else 1 << 62
+        for _ in range(_CHUNKS):
+            border = self._border(found, limit)
+            many, next_at, earlier = self._execute(
+                sql.WALK[rising], (*border, at, OUT_OF_ORDER)
+            ).fetchone()
+            if not many:
+                return None
+            if not earlier:
+                return found
+            found.update(self._execute(query, [at, OUT_OF_ORDER, *border, *values, limit]))
+            found = set(sorted(found, reverse=not rising)[:limit])
+            at = next_at
+        return None
+
+    def _border(self, found: set[Entry], limit: int) -> tuple[float, int]:
+        """The last that the list has room for; one beyond all while there is room."""
+        if len(found) < limit:
+            far = 1 << 62
+            return (far, far) if self._ascending else (-far, -far)
+        started, job_id = max(found) if self._ascending else min(found)
+        return started or 0.0, job_id
+
+    def _entries(
         self,
         branches: list[Branch],
         wanted: JobFilter,
         limit: int,
         order: str,
         *more: Clause,
-    ) -> list[int]:
-        """The first ids of all branches together; each is read in this order."""
+    ) -> set[Entry]:
+        """The first of each branch; each is read in this order."""
         found: set[Entry] = set()
         for branch in branches:
             where, values = condition(branch, wanted, more)
@@ -123,8 +218,15 @@ class Sorting:
                 f" ORDER BY {order} LIMIT ?"
             )
             found.update(self._execute(query, [*values, limit]))
+        return found
+
+    def _first(self, found: set[Entry], limit: int) -> list[int]:
         falling = not self._ascending
         timed = sorted([each for each in found if each[0] is not None], reverse=falling)
         never = sorted([each[1] for each in found if each[0] is None], reverse=falling)
         ids = [*(job_id for _, job_id in timed), *never]
         return ids if limit < 0 else ids[:limit]
+
+
+def _count(pairs: list[Pair]) -> int:
+    return sum(pair.size for pair in pairs)

@@ -64,6 +64,37 @@ CLOCKS_IN_USE = (
     " AND due_clock > clock) FROM clocks WHERE clock IS NOT NULL)"
     " SELECT clock FROM clocks WHERE clock IS NOT NULL"
 )
+# So many attempts from one on, downwards and upwards: how many these are, the last of them,
+# how many were started before (in this direction) some time and job; and the jobs of those.
+_STRETCH = (
+    "SELECT id, job, started_at FROM attempts WHERE id < ? ORDER BY id DESC LIMIT ?",
+    "SELECT id, job, started_at FROM attempts WHERE id > ? ORDER BY id LIMIT ?",
+)
+WALK = (
+    f"SELECT sum(1), min(id), sum((started_at, job) > (?, ?)) FROM ({_STRETCH[0]})",
+    f"SELECT sum(1), max(id), sum((started_at, job) < (?, ?)) FROM ({_STRETCH[1]})",
+)
+WALKED = (
+    f"({_STRETCH[0]}) AS walked CROSS JOIN jobs"
+    " ON jobs.id = walked.job AND (walked.started_at, walked.job) > (?, ?)",
+    f"({_STRETCH[1]}) AS walked CROSS JOIN jobs"
+    " ON jobs.id = walked.job AND (walked.started_at, walked.job) < (?, ?)",
+)
+# The next priority among a lane's queued jobs: the next lower one, and the next higher.
+_READY_PRIORITY = (
+    "SELECT {}(priority) FROM jobs INDEXED BY ready_in_lane"
+    " WHERE queue = ? AND ready = 1 AND priority {} ?"
+)
+READY_PRIORITY = (_READY_PRIORITY.format("max", "<"), _READY_PRIORITY.format("min", ">"))
+_DUE_PRIORITY = (
+    "SELECT {}(priority) FROM jobs INDEXED BY due_in_lane_by_priority"
+    " WHERE queue = ? AND due_clock = ? AND due IS NOT NULL AND priority {} ?"
+)
+DUE_PRIORITY = (_DUE_PRIORITY.format("max", "<"), _DUE_PRIORITY.format("min", ">"))
+HELD_PRIORITIES = (
+    "SELECT DISTINCT priority FROM jobs INDEXED BY held"
+    " WHERE state = 'queued' AND ready = 0 AND due IS NULL AND queue = ?"
+)
 NEXT_PRIORITY = "SELECT max(priority) FROM jobs WHERE priority >= ? AND priority < ?"
 
 # -- contexts and boots -----------------------------------------------------------------
