@@ -22,9 +22,7 @@ FEW = 200
 # So many different priorities are visited one by one, before plain reading is better; and
 # so many where a lane could be read instead.
 _PRIORITIES = 300
-_STREAMS = 8
-# Of so few lanes it is looked up where their jobs begin and end; more lie everywhere.
-_LANES = 4
+_STREAMS = 20
 # Stands for all lanes: no lane has an empty name.
 ANY = ""
 # How far times may be out of order: a submitter reads the clock before it waits for the lock;
@@ -121,7 +119,7 @@ class Finding(Asking):
             low = earlier[0]
 
     def _in_order_of_ids(self, wanted: JobFilter, limit: int, reverse: bool) -> list[Job]:
-        branches = self._branches(wanted, limit)
+        branches = self._branches(wanted, limit, reverse)
         if branches is not None:
             ids = self._ids(branches, wanted, limit, reverse)
             known = self._records(ids)
@@ -155,7 +153,9 @@ class Finding(Asking):
                 del ids[limit:]
         return ids
 
-    def _branches(self, wanted: JobFilter, limit: int = -1) -> list[Branch] | None:
+    def _branches(
+        self, wanted: JobFilter, limit: int = -1, reverse: bool = False
+    ) -> list[Branch] | None:
         """The drivers whose ids together hold all that match; None: read the table itself.
 
         The one that yields the fewest rows, as far as it can be told without counting.
@@ -174,7 +174,7 @@ class Finding(Asking):
             return None if pairs is None else [by_lane(pair) for pair in pairs]
         if pairs is None:
             return self._priorities_from(wanted.priority_min)
-        return self._with_priority(pairs, wanted.priority_min, limit)
+        return self._with_priority(pairs, wanted.priority_min, limit, reverse)
 
     def _pairs(self, wanted: JobFilter) -> list[Pair] | None:
         """The lanes and states that are asked for and have jobs; None: neither was."""
@@ -201,7 +201,9 @@ class Finding(Asking):
                 return [branch]
         return None
 
-    def _with_priority(self, pairs: list[Pair], lowest: int, limit: int) -> list[Branch] | None:
+    def _with_priority(
+        self, pairs: list[Pair], lowest: int, limit: int, reverse: bool
+    ) -> list[Branch] | None:
         """By priority, where the lanes hold so much that this soon fills the list; else by
         lane, but for queued jobs by their marks where few have such a priority."""
         held = sum(pair.size for pair in pairs)
@@ -213,14 +215,11 @@ class Finding(Asking):
         if 0 < limit * (last - first + 1) <= FEW * held:
             priorities = self._different_priorities(lowest, _STREAMS)
             if len(priorities) <= _STREAMS:
-                branches = _by_priorities(priorities)
-                if len(pairs) > _LANES:
-                    return branches
-                ends = [
-                    self._c.execute(sql.ENDS_IN_LANE, pair.key * 2).fetchone() for pair in pairs
+                end = self._first_end(pairs, reverse)
+                return [
+                    branch._replace(above=end - 1) if reverse else branch._replace(below=end + 1)
+                    for branch in _by_priorities(priorities)
                 ]
-                above, below = min(end[0] for end in ends) - 1, max(end[1] for end in ends) + 1
-                return [branch._replace(above=above, below=below) for branch in branches]
         short: list[Branch] = []
         long: list[tuple[int, Branch]] = []
         for pair in pairs:
@@ -235,6 +234,13 @@ class Finding(Asking):
         # The newest first: they fill the list, and the others need not be read far.
         long.sort(key=lambda each: each[0], reverse=True)
         return [*short, *(branch for _newest, branch in long)]
+
+    def _first_end(self, pairs: list[Pair], reverse: bool) -> int:
+        """The newest id, or the oldest, that the lanes have in any of these states."""
+        states = dict.fromkeys(pair.state.value for pair in pairs)
+        query = sql.END_OF_STATE[reverse]
+        ends: list[int] = [self._c.execute(query, (state,)).fetchone()[0] for state in states]
+        return min(ends) if reverse else max(ends)
 
     def _priorities_from(self, lowest: int) -> list[Branch] | None:
         """Branches by priority, where these are the better drivers."""

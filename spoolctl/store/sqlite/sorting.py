@@ -182,7 +182,7 @@ class Sorting:
         for _ in range(_CHUNKS):
             border = self._border(found, limit)
             many, next_at, earlier = self._execute(
-                sql.WALK[rising], (*border, at, OUT_OF_ORDER)
+                sql.WALK[rising], (border[0], at, OUT_OF_ORDER)
             ).fetchone()
             if not many:
                 return None

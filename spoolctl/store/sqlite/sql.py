@@ -51,10 +51,11 @@ ADD_INPUT = "INSERT INTO inputs (job, data) VALUES (?, ?)"
 INPUT = "SELECT data FROM inputs WHERE job = ?"
 
 # For lists by priority: where do the jobs of a lane lie, and which priorities are there at all?
-ENDS_IN_LANE = (
-    "SELECT (SELECT min(id) FROM jobs INDEXED BY jobs_by_lane WHERE queue = ? AND state = ?),"
-    " (SELECT max(id) FROM jobs INDEXED BY jobs_by_lane WHERE queue = ? AND state = ?)"
+_END_OF_STATE = (
+    "SELECT {0}((SELECT {0}(id) FROM jobs INDEXED BY jobs_by_lane"
+    " WHERE queue = lanes.queue AND state = ?)) FROM lanes"
 )
+END_OF_STATE = (_END_OF_STATE.format("max"), _END_OF_STATE.format("min"))
 NEWEST_IN_LANE = "SELECT max(id) FROM jobs INDEXED BY jobs_by_lane WHERE queue = ? AND state = ?"
 # The clocks by which anybody waits: one step each, whatever the number of jobs.
 CLOCKS_IN_USE = (
@@ -65,14 +66,15 @@ CLOCKS_IN_USE = (
     " SELECT clock FROM clocks WHERE clock IS NOT NULL"
 )
 # So many attempts from one on, downwards and upwards: how many these are, the last of them,
-# how many were started before (in this direction) some time and job; and the jobs of those.
+# how many were started at a time or before it (in this direction); and the jobs of those that
+# come before some time and job.
 _STRETCH = (
     "SELECT id, job, started_at FROM attempts WHERE id < ? ORDER BY id DESC LIMIT ?",
     "SELECT id, job, started_at FROM attempts WHERE id > ? ORDER BY id LIMIT ?",
 )
 WALK = (
-    f"SELECT sum(1), min(id), sum((started_at, job) > (?, ?)) FROM ({_STRETCH[0]})",
-    f"SELECT sum(1), max(id), sum((started_at, job) < (?, ?)) FROM ({_STRETCH[1]})",
+    f"SELECT sum(1), min(id), sum(started_at >= ?) FROM ({_STRETCH[0]})",
+    f"SELECT sum(1), max(id), sum(started_at <= ?) FROM ({_STRETCH[1]})",
 )
 WALKED = (
     f"({_STRETCH[0]}) AS walked CROSS JOIN jobs"

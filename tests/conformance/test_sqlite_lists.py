@@ -1,0 +1,66 @@
+"""Lists, whichever way of finding the jobs is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spoolctl.core.records import JobFilter, Want
+from spoolctl.store import open_store
+from spoolctl.store.sqlite import finding, sorting
+from tests.conformance.kit import Clock, Desk, job, success
+from tests.conformance.test_asking import compare_with_a_filter_over_everything
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(open_store(str(tmp_path / "queue.db"), create=True, wait_s=2.0), Clock())
+    yield desk
+    desk.store.close()
+
+
+@pytest.mark.parametrize("few", [20, 2])
+@pytest.mark.parametrize("streams", [0, 2, 400])
+def test_what_is_chosen_in_long_queues_finds_the_same(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, few: int, streams: int
+) -> None:
+    """With borders so low that a short queue is a long one."""
+    for module in (finding, sorting):
+        monkeypatch.setattr(module, "FEW", few)
+    monkeypatch.setattr(finding, "_STREAMS", streams)
+    monkeypatch.setattr(finding, "_PRIORITIES", streams)
+    monkeypatch.setattr(sorting, "OUT_OF_ORDER", few)
+    monkeypatch.setattr(sorting, "_LEVELS", few)
+    compare_with_a_filter_over_everything(desk)
+
+
+def test_of_thousands_that_were_started_at_once_the_ids_decide(desk: Desk) -> None:
+    desk.store.add([job(priority=n % 3) for n in range(3000)], now=desk.clock.now())
+    # Claimed by priority, so that attempts and jobs are not in the same order.
+    claimed = desk.store.claim(desk.me, Want(2500, None), now=desk.clock.now())
+    desk.report(*[success(one) for one in claimed])
+    desk.clock.advance(1.0)
+    late = desk.claim(3)
+    ran = sorted((one.job_id for one in claimed), reverse=True)
+    newest = sorted((one.job_id for one in late), reverse=True)
+    assert desk.find(30, sort="started") == [*newest, *ran[:27]]
+    assert desk.find(30, sort="started", reverse=True) == ran[::-1][:30]
+
+
+def test_a_clock_that_was_wrong_for_a_while_does_not_hide_who_was_started(desk: Desk) -> None:
+    desk.store.add([job() for _ in range(1000)], now=desk.clock.now())
+    for step in (0.0, 0.0, 5000.0, -5000.0, 0.0):
+        desk.clock.step(step)
+        for _ in range(12):
+            desk.report(*[success(one) for one in desk.claim(10)])
+            desk.clock.advance(1.0)
+    jobs = desk.store.find(JobFilter(), limit=-1)
+    ran = [(one.started_at, one.id) for one in jobs if one.started_at is not None]
+    assert len(ran) == 600
+    # A hundred and twenty attempts in a row, and as many after them.
+    for limit in (5, 50):
+        assert desk.find(limit, sort="started", reverse=True) == [
+            job_id for _, job_id in sorted(ran)[:limit]
+        ]
