@@ -17,6 +17,10 @@ from spoolctl.core.tuples import NamedTuple
 from spoolctl.store.sqlite import rows, sql
 from spoolctl.store.sqlite.asking import Asking
 
+# So many rows may be read by priority before a list is full, if they lie evenly; and so many
+# marks of all lanes are sorted, where that may be the other way.
+_SOON = 200
+_MARKS = 64
 # So few jobs of a priority or above are all looked at; other filters would yield more.
 FEW = 200
 # So many different priorities are visited one by one, before plain reading is better; and
@@ -212,7 +216,7 @@ class Finding(Asking):
             if marked is not None:
                 return marked
         first, last = self._c.execute(sql.FIRST_AND_LAST_JOB_ID).fetchone()
-        if 0 < limit * (last - first + 1) <= FEW * held:
+        if 0 < limit * (last - first + 1) <= _SOON * held:
             priorities = self._different_priorities(lowest, _STREAMS)
             if len(priorities) <= _STREAMS:
                 end = self._first_end(pairs, reverse)
@@ -272,7 +276,7 @@ class Finding(Asking):
             for (clock,) in self._c.execute(sql.CLOCKS_IN_USE)
         ]
         # In the order of ids, about limit * jobs / matching ones of the lane are read.
-        most = max(FEW, math.isqrt(max(limit, 0) * pair.size)) if lane else FEW
+        most = max(FEW, math.isqrt(max(limit, 0) * pair.size)) if lane else _MARKS
         some = [branch for branch in branches if self._has_more(branch, 0)]
         return None if any(self._has_more(branch, most) for branch in some) else some
 
