@@ -166,12 +166,12 @@ class Finding(Asking):
         """
         if wanted.ids:
             return _by_ids(wanted.ids)
-        pairs = self._pairs(wanted)
-        asked = len(wanted.tags) + (pairs is not None) + (wanted.priority_min is not None)
-        if asked > 1:
-            few = self._few(wanted, pairs)
+        by_lanes = bool(wanted.states) or wanted.queue is not None
+        if len(wanted.tags) + by_lanes + (wanted.priority_min is not None) > 1:
+            few = self._few(wanted)
             if few is not None:
                 return few
+        pairs = self._pairs(wanted)
         if wanted.tags:
             return [_by_tag(*_narrowest(wanted.tags))]
         if wanted.priority_min is None:
@@ -193,16 +193,17 @@ class Finding(Asking):
             if count and state in states
         ]
 
-    def _few(self, wanted: JobFilter, pairs: list[Pair] | None) -> list[Branch] | None:
+    def _few(self, wanted: JobFilter) -> list[Branch] | None:
         """A driver of so few jobs that nothing can be much better, if there is one."""
-        if pairs is not None and sum(pair.size for pair in pairs) <= FEW:
-            return [by_lane(pair) for pair in pairs]
         single = [_by_tag(*tag) for tag in wanted.tags]
         if wanted.priority_min is not None:
             single.append(indexed("jobs_by_priority", "priority >= ?", wanted.priority_min))
         for branch in single:
             if not self._has_more(branch, FEW):
                 return [branch]
+        pairs = self._pairs(wanted)
+        if pairs is not None and sum(pair.size for pair in pairs) <= FEW:
+            return [by_lane(pair) for pair in pairs]
         return None
 
     def _with_priority(

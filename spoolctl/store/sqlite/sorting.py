@@ -69,9 +69,11 @@ class Sorting:
 
     def ids(self, wanted: JobFilter, limit: int) -> list[int]:
         """Ids of the jobs, in order."""
-        found = self._cheaply(wanted, limit)
+        few = None if wanted.ids else self._store._few(wanted)
+        found = None if few is not None else self._cheaply(wanted, limit)
         if found is None:
-            found = self._entries(self._drivers(wanted), wanted, limit, self._by_value)
+            drivers = self._drivers(wanted) if few is None else few
+            found = self._entries(drivers, wanted, limit, self._by_value)
         return self._first(found, limit)
 
     def _cheaply(self, wanted: JobFilter, limit: int) -> set[Entry] | None:
@@ -93,7 +95,8 @@ class Sorting:
 
     def _drivers(self, wanted: JobFilter) -> list[Branch]:
         """What yields the fewest rows without any order."""
-        return self._store._branches(wanted._replace(priority_min=None)) or [TABLE]
+        branches = self._store._branches(wanted._replace(priority_min=None))
+        return [TABLE] if branches is None else branches
 
     def _index_pays(self, wanted: JobFilter, limit: int, pairs: list[Pair] | None) -> bool:
         """Whether to read in order, testing each row, is less work than to sort what matches.
