@@ -146,8 +146,6 @@ OPERATIONS: dict[str, Callable[[Hand], float]] = {
     "list, highest priority in a lane": _list(sort="priority", queue="lane3"),
     "list, lowest priority in a lane": _list(sort="priority", queue="lane3", reverse=True),
     "list, latest ends in a lane": _list(sort="finished", queue="lane3"),
-    "list, latest starts": _list(sort="started"),
-    "list, earliest starts of a state": _list(sort="started", states=["done"], reverse=True),
     "list, oldest first": _list(reverse=True),
     "events, the last": _timed(lambda hand: hand.queue.events(since_id=hand.late_event, limit=20)),
 }

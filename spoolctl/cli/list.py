@@ -121,8 +121,6 @@ VERB = Verb(
         "--since compares the time of submission (created_at). Jobs are looked for in the order "
         "of their ids: only where the clock was wrong while hundreds of jobs in a row were "
         "submitted may it miss some before them.",
-        "--sort started reads attempts in the order in which they were made: only where the clock "
-        "was wrong while hundreds of jobs in a row were started may it list others first.",
         "Jobs that were never started, or have not ended, come last when sorted by that time. "
         "--before-id and --after-id go with the order of ids only: the other orders have no "
         "pages.",

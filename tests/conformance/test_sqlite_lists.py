@@ -31,7 +31,6 @@ def test_what_is_chosen_in_long_queues_finds_the_same(
         monkeypatch.setattr(module, "FEW", few)
     monkeypatch.setattr(finding, "_STREAMS", streams)
     monkeypatch.setattr(finding, "_PRIORITIES", streams)
-    monkeypatch.setattr(sorting, "OUT_OF_ORDER", few)
     monkeypatch.setattr(sorting, "_LEVELS", few)
     compare_with_a_filter_over_everything(desk)
 
@@ -50,17 +49,17 @@ def test_of_thousands_that_were_started_at_once_the_ids_decide(desk: Desk) -> No
 
 
 def test_a_clock_that_was_wrong_for_a_while_does_not_hide_who_was_started(desk: Desk) -> None:
-    desk.store.add([job() for _ in range(1000)], now=desk.clock.now())
+    desk.store.add([job() for _ in range(2000)], now=desk.clock.now())
     for step in (0.0, 0.0, 5000.0, -5000.0, 0.0):
         desk.clock.step(step)
         for _ in range(12):
-            desk.report(*[success(one) for one in desk.claim(10)])
+            desk.report(*[success(one) for one in desk.claim(25)])
             desk.clock.advance(1.0)
     jobs = desk.store.find(JobFilter(), limit=-1)
     ran = [(one.started_at, one.id) for one in jobs if one.started_at is not None]
-    assert len(ran) == 600
-    # A hundred and twenty attempts in a row, and as many after them.
-    for limit in (5, 50):
-        assert desk.find(limit, sort="started", reverse=True) == [
-            job_id for _, job_id in sorted(ran)[:limit]
-        ]
+    assert len(ran) == 1500
+    for limit in (5, 50, 400):
+        first = sorted(ran)[:limit]
+        assert desk.find(limit, sort="started", reverse=True) == [job_id for _, job_id in first]
+        last = sorted(ran, reverse=True)[:limit]
+        assert desk.find(limit, sort="started") == [job_id for _, job_id in last]

@@ -9,7 +9,6 @@ from spoolctl.core.tuples import NamedTuple
 from spoolctl.store.sqlite import sql
 from spoolctl.store.sqlite.finding import (
     FEW,
-    OUT_OF_ORDER,
     Branch,
     Clause,
     Finding,
@@ -32,8 +31,6 @@ ENDED = Clause("jobs.finished_at IS NOT NULL", ())
 UNFINISHED = Clause("jobs.finished_at IS NULL", ())
 # So many priorities of a lane are looked at one by one, before all of it is sorted.
 _LEVELS = 40
-# So many times as many attempts are looked at, before all jobs are.
-_CHUNKS = 20
 
 
 class Order(NamedTuple):
@@ -80,8 +77,6 @@ class Sorting:
         """All that can be among the first, where an index has the order and pays."""
         if limit < 0 or wanted.tags or wanted.ids:
             return None
-        if self._sort == "started":
-            return self._by_start(wanted, limit)
         if self._sort not in ("finished", "priority"):
             return None
         pairs = self._store._pairs(wanted)
@@ -163,46 +158,6 @@ class Sorting:
                 if len(queued) < limit and tried == _LEVELS:
                     queued = self._entries([branch], wanted, limit, self._by_value)
         return found | queued
-
-    def _by_start(self, wanted: JobFilter, limit: int) -> set[Entry] | None:
-        """From the newest attempt backwards, or the oldest forwards; None where that does not
-        soon fill the list.
-
-        Attempts are made in the order of time, nearly: it goes on until none of many in a row
-        comes before the last of the list.
-        """
-        pairs = self._store._pairs(wanted)
-        if pairs is not None and _count(pairs) <= FEW:
-            return None
-        where, values = condition(TABLE, wanted)
-        rising = self._ascending
-        query = (
-            f"SELECT DISTINCT jobs.started_at, jobs.id FROM {sql.WALKED[rising]} WHERE {where}"
-            f" ORDER BY {self._by_index} LIMIT ?"
-        )
-        found: set[Entry] = set()
-        at = 0 if rising else 1 << 62
-        for _ in range(_CHUNKS):
-            border = self._border(found, limit)
-            many, next_at, earlier = self._execute(
-                sql.WALK[rising], (border[0], at, OUT_OF_ORDER)
-            ).fetchone()
-            if not many:
-                return None
-            if not earlier:
-                return found
-            found.update(self._execute(query, [at, OUT_OF_ORDER, *border, *values, limit]))
-            found = set(sorted(found, reverse=not rising)[:limit])
-            at = next_at
-        return None
-
-    def _border(self, found: set[Entry], limit: int) -> tuple[float, int]:
-        """The last that the list has room for; one beyond all while there is room."""
-        if len(found) < limit:
-            far = 1 << 62
-            return (far, far) if self._ascending else (-far, -far)
-        started, job_id = max(found) if self._ascending else min(found)
-        return started or 0.0, job_id
 
     def _entries(
         self,

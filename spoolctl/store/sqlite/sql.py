@@ -65,23 +65,6 @@ CLOCKS_IN_USE = (
     " AND due_clock > clock) FROM clocks WHERE clock IS NOT NULL)"
     " SELECT clock FROM clocks WHERE clock IS NOT NULL"
 )
-# So many attempts from one on, downwards and upwards: how many these are, the last of them,
-# how many were started at a time or before it (in this direction); and the jobs of those that
-# come before some time and job.
-_STRETCH = (
-    "SELECT id, job, started_at FROM attempts WHERE id < ? ORDER BY id DESC LIMIT ?",
-    "SELECT id, job, started_at FROM attempts WHERE id > ? ORDER BY id LIMIT ?",
-)
-WALK = (
-    f"SELECT sum(1), min(id), sum(started_at >= ?) FROM ({_STRETCH[0]})",
-    f"SELECT sum(1), max(id), sum(started_at <= ?) FROM ({_STRETCH[1]})",
-)
-WALKED = (
-    f"({_STRETCH[0]}) AS walked CROSS JOIN jobs"
-    " ON jobs.id = walked.job AND (walked.started_at, walked.job) > (?, ?)",
-    f"({_STRETCH[1]}) AS walked CROSS JOIN jobs"
-    " ON jobs.id = walked.job AND (walked.started_at, walked.job) < (?, ?)",
-)
 # The next priority among a lane's queued jobs: the next lower one, and the next higher.
 _READY_PRIORITY = (
     "SELECT {}(priority) FROM jobs INDEXED BY ready_in_lane"
