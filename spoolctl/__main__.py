@@ -16,6 +16,10 @@ if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
 LONG_RUNNING = frozenset({"work", "run", "wait", "events", "output"})
 """Verbs that may live for long, and so want their cycles collected."""
 
+COLLECT_AFTER = 20_000
+"""Objects more than at the last collection. What is imported at the start is fewer, and none
+of it garbage: to look through it again and again takes as long as three commands."""
+
 
 def main() -> None:
     """Run the program with the words of this process, and end it with the exit status.
@@ -24,7 +28,9 @@ def main() -> None:
     collected that the end of the process gives back anyway, and the interpreter is not taken
     down piece by piece when all is closed.
     """
-    if not LONG_RUNNING.intersection(sys.argv[1:2]):
+    if LONG_RUNNING.intersection(sys.argv[1:2]):
+        gc.set_threshold(COLLECT_AFTER)
+    else:
         gc.disable()
     _fill_standard_descriptors()
     from spoolctl.cli.main import main as run

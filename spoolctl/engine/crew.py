@@ -17,7 +17,6 @@ from spoolctl.engine import attempt
 from spoolctl.engine.attempt import NoResources, Running, Why
 from spoolctl.engine.capture import NOTHING
 from spoolctl.engine.children import Children
-from spoolctl.engine.log import Log
 from spoolctl.engine.loop import Deadlines
 from spoolctl.engine.options import WorkOptions
 from spoolctl.engine.patience import Patience
@@ -25,6 +24,10 @@ from spoolctl.engine.spares import Spares
 from spoolctl.engine.station import Station
 from spoolctl.process import tree
 from spoolctl.process.spawn import SpawnFailed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spoolctl.engine.log import Log
 
 OUTPUT_LOOK_S = 1.0
 RESOURCES_PAUSE_S = 1.0

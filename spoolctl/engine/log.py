@@ -10,29 +10,32 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Log(Protocol):
+        """Where a worker's lines go."""
+
+        @property
+        def behind(self) -> bool:
+            """Whether lines wait for their reader."""
+
+        def __call__(self, line: str) -> None:
+            """Write one line; never waits, never fails."""
+
+        def flush(self) -> None:
+            """Write what can be written now."""
+
+        def finish(self) -> None:
+            """The worker ends: give a slow reader the rest."""
+
 
 # A pipe that poll(2) calls writable takes this much without blocking (pipe(7), PIPE_BUF).
 CHUNK_BYTES = min(select.PIPE_BUF, 4096)
 KEEP_LINES = 100_000
 FINISH_S = 1.0
-
-
-class Log(Protocol):
-    """Where a worker's lines go."""
-
-    @property
-    def behind(self) -> bool:
-        """Whether lines wait for their reader."""
-
-    def __call__(self, line: str) -> None:
-        """Write one line; never waits, never fails."""
-
-    def flush(self) -> None:
-        """Write what can be written now."""
-
-    def finish(self) -> None:
-        """The worker ends: give a slow reader the rest."""
 
 
 class PlainLog:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import heapq
 import os
-import selectors
+import select
 import signal
 from collections.abc import Hashable, Iterable
 from contextlib import suppress
-from types import FrameType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+READABLE = 1
+"""EPOLLIN, and EVENT_READ of `selectors`."""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -117,23 +123,43 @@ class Sleeper:
     """Sleeps in the kernel until a descriptor is readable or time is up."""
 
     def __init__(self, fds: Iterable[int]) -> None:
-        self._selector = selectors.DefaultSelector()
+        # Not by `selectors`, which takes a millisecond to import, and more time at each turn.
+        self._poll = select.epoll() if hasattr(select, "epoll") else Portable()
         for fd in fds:
-            self._selector.register(fd, selectors.EVENT_READ)
+            self.add(fd)
 
     def add(self, fd: int) -> None:
         """Watch one more descriptor."""
-        self._selector.register(fd, selectors.EVENT_READ)
+        self._poll.register(fd, READABLE)
 
     def remove(self, fd: int) -> None:
         """Stop watching; the descriptor may be closed already."""
-        with suppress(KeyError, ValueError):
-            self._selector.unregister(fd)
+        with suppress(OSError, KeyError, ValueError):
+            self._poll.unregister(fd)
 
     def sleep(self, timeout_s: float | None) -> frozenset[int]:
         """The descriptors that became readable within `timeout_s` (None: for ever)."""
-        return frozenset(key.fd for key, _ in self._selector.select(timeout_s))
+        return frozenset(fd for fd, _ in self._poll.poll(timeout_s))
 
     def close(self) -> None:
-        """Release the selector (not what it watches)."""
-        self._selector.close()
+        """Release what it holds (not what it watches)."""
+        self._poll.close()
+
+
+class Portable:
+    """What a sleeper needs of `select.epoll`, where that is missing."""
+
+    def __init__(self) -> None:
+        import selectors
+
+        self._selector = selectors.DefaultSelector()
+        self.close = self._selector.close
+        self.unregister = self._selector.unregister
+
+    def register(self, fd: int, mask: int) -> None:
+        """Watch one more descriptor."""
+        self._selector.register(fd, mask)
+
+    def poll(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        """The descriptors that became readable within `timeout_s` (None: for ever)."""
+        return [(key.fd, mask) for key, mask in self._selector.select(timeout_s)]

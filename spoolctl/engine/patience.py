@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 from collections.abc import Callable
 
 from spoolctl.errors import StoreFull
@@ -37,7 +37,7 @@ class Patience:
         if isinstance(error, StoreFull) or not busy:
             return FULL_PAUSE_S
         longest = LONGEST_S if mono - since < SLOW_AFTER_S else LONG_PAUSE_S
-        return random.uniform(SHORTEST_S, longest)
+        return SHORTEST_S + (longest - SHORTEST_S) * os.urandom(1)[0] / 255
 
     def over(self, what: str) -> None:
         """It worked."""

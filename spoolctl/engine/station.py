@@ -104,10 +104,17 @@ class Station:
         self._guardian = None
         return True
 
-    def close(self, children: Children) -> None:
-        """Take everything down. The guardian finds nothing to do and ends."""
+    def relieve_guardian(self, children: Children) -> None:
+        """The worker starts nothing any more: end the guardian if nothing is announced."""
         if self._guardian is not None:
             children.release(self._guardian.pid)
+            if self.roster.is_empty:
+                self._guardian.dismiss()
+
+    def close(self, children: Children) -> None:
+        """Take everything down. The guardian ends what is still announced, if anything is."""
+        self.relieve_guardian(children)
+        if self._guardian is not None:
             self._guardian.close(timeout_s=1.0)
         for slot in self.slots:
             slot.close()

@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
 
 from spoolctl.core.paths import waiters_dir, workers_dir
 from spoolctl.core.records import Claimed, Instant, NewWorker, Outcome, Recorded, Want
@@ -20,7 +19,7 @@ from spoolctl.engine import sweep
 from spoolctl.engine.clock import SystemClock
 from spoolctl.engine.crew import Crew, Report
 from spoolctl.engine.errand import Errand, Turn
-from spoolctl.engine.log import LineLog, Log, PlainLog
+from spoolctl.engine.log import LineLog, PlainLog
 from spoolctl.engine.loop import Deadlines, Signals, Sleeper
 from spoolctl.engine.options import WorkOptions, WorkResult
 from spoolctl.engine.patience import Patience
@@ -38,11 +37,14 @@ from spoolctl.process.spawn import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     from spoolctl.engine.clock import Clock
+    from spoolctl.engine.log import Log
     from spoolctl.engine.options import Helper, Progress
     from spoolctl.store.protocol import Store
 
-T = TypeVar("T")
+    T = TypeVar("T")
 
 SWEEP_INTERVAL_S = 300.0
 PROGRESS_S = 0.25
@@ -205,6 +207,7 @@ class Worker:
         if self._crew.running:
             return
         self._crew.spares.drop()
+        self._station.relieve_guardian(self._crew.children)  # it ends while we go on here
         registered = self._id and self._failure is None
         if registered:
             self._unregister()

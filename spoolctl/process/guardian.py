@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import time
-import weakref
 
 from spoolctl.process import spawn
 from spoolctl.process.roster import read_roster
@@ -33,7 +32,7 @@ _PIPE, _ROSTER, _GUARD = 3, 4, 5
 _LONGEST_S = 3600.0
 _NICE = -20  # the little that is to be done comes before what keeps the machine busy
 
-_guardians: weakref.WeakSet[Guardian] = weakref.WeakSet()
+_guardians: set[Guardian] = set()
 
 
 class Guardian:
@@ -87,15 +86,26 @@ class Guardian:
         if self._pipe is not None:
             os.close(self._pipe)
             self._pipe = None
+            _guardians.discard(self)
+
+    def dismiss(self) -> None:
+        """End the guardian as it is, for want of anything that it should end.
+
+        Only while the roster lists nothing, and nothing is announced any more. One whose
+        worker was quick is still starting then, and would take longer to find out.
+        """
+        if not self._collect():
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def close(self, timeout_s: float) -> bool:
         """Let the guardian finish and collect it; whether it ended in time.
 
-        It ends at once if the roster lists nothing any more.
+        It ends at once if it was dismissed, or if the roster lists nothing any more.
         """
         self.abandon()
         until = time.monotonic() + timeout_s
-        pause_s = 0.001
+        pause_s = 0.0002
         while not self._collect():
             if time.monotonic() >= until:
                 return False

@@ -8,10 +8,9 @@ They are for this boot only, so nothing is synced.
 
 from __future__ import annotations
 
-import binascii
 import contextlib
 import os
-import weakref
+import zlib
 
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.folders import naming
@@ -33,7 +32,7 @@ class Entry(NamedTuple):
     start: str | None
 
 
-_open_rosters: weakref.WeakSet[Roster] = weakref.WeakSet()
+_open_rosters: set[Roster] = set()
 
 
 class Roster:
@@ -70,6 +69,11 @@ class Roster:
             os.close(fd)
             raise
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is announced: a guardian would find nothing to end."""
+        return not self._entries
+
     def announce(self, slot: int, token: str, lock_path: str) -> None:
         """Say that the attempt `token` is about to start. Before its command is spawned.
 
@@ -95,6 +99,7 @@ class Roster:
         if not self._open:
             return
         self._open = False
+        _open_rosters.discard(self)
         if unlink:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
@@ -170,7 +175,7 @@ def _pack(entry: Entry, folder: str) -> bytes:
         name = entry.lock_path
     body = "\0".join([entry.token, str(entry.pid or ""), entry.start or "", name])
     data = b"\n" + os.fsencode(body) + b"\n"
-    record = b"%08x" % binascii.crc32(data) + data
+    record = b"%08x" % zlib.crc32(data) + data
     if len(record) > RECORD_BYTES:
         raise ValueError(f"the lock's path is too long: {entry.lock_path}")
     return record.ljust(RECORD_BYTES, b"\0")
@@ -179,7 +184,7 @@ def _pack(entry: Entry, folder: str) -> bytes:
 def _unpack(data: bytes, number: int, folder: str) -> Entry | None:
     record = data[number * RECORD_BYTES : (number + 1) * RECORD_BYTES].rstrip(b"\0")
     try:
-        if not record or record[:8] != b"%08x" % binascii.crc32(record[8:]):
+        if not record or record[:8] != b"%08x" % zlib.crc32(record[8:]):
             return None
         token, pid, start, name = os.fsdecode(record[9:-1]).split("\0")
         lock_path = os.path.join(folder, name)

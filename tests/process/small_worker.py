@@ -3,8 +3,8 @@
 Starts a guardian and ATTEMPTS shells that run SCRIPT, prints their pids as one line of JSON,
 and waits. Lines on its standard input: "replace" (start another guardian when the first has
 died), "move" (to another folder), "forget" (announce, but do not note, one more attempt),
-"fork" (leave a forked copy), "loop" (start 300 attempts), "close" (an end in good order). In
-the environment: GRACE.
+"fork" (leave a forked copy), "loop" (start 300 attempts), "close" (an end in good order),
+"dismiss" (the same, and the guardian is not left to find that out). In the environment: GRACE.
 """
 
 import json
@@ -80,9 +80,11 @@ for line in sys.stdin:
         for slot in range(count, count + 300):
             attempt(slot)
         answer = None
-    elif line == "close\n":
+    elif line in ("close\n", "dismiss\n"):
         for slot in range(count):
             roster.clear(slot)
+        if line == "dismiss\n":
+            guardian.dismiss()
         answer = guardian.close(5)
         roster.close(unlink=True)
     print(json.dumps(answer), flush=True)

@@ -303,6 +303,37 @@ def test_an_end_in_good_order_is_quick_and_touches_nobody(start: Any, tmp_path: 
         os.kill(pid, signal.SIGKILL)
 
 
+def test_a_dismissed_one_ends_at_once_and_touches_nobody(start: Any) -> None:
+    took = []
+    for _ in range(5):
+        worker = start(1)
+        began = time.monotonic()  # its interpreter is still starting
+        assert worker.tell("dismiss") is True
+        took.append(time.monotonic() - began)
+        assert _proc(worker.guardian) is None  # and is collected
+        worker.settle(SLEEPERS)
+        for pid in worker.trees():
+            os.kill(pid, signal.SIGKILL)
+    assert min(took) < 0.02  # one that has to look for itself takes 0.04 and more
+
+
+def test_one_that_has_ended_by_itself_is_dismissed_without_a_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is collected, its pid may be a stranger's."""
+    roster = Roster.create(str(tmp_path / "worker.lock"), 1)
+    fd = locks.take(str(tmp_path / "worker.guard"))
+    assert fd is not None
+    guardian = Guardian.start(roster.path, fd)
+    os.close(fd)
+    os.kill(guardian.pid, signal.SIGKILL)
+    os.waitpid(guardian.pid, 0)
+    monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a signal for nobody knows whom"))
+    guardian.dismiss()
+    assert guardian.close(0)
+    roster.close(unlink=True)
+
+
 def test_a_stopped_worker_is_not_a_dead_one(start: Any) -> None:
     worker = start(1)
     worker.settle(SLEEPERS)

@@ -23,6 +23,10 @@ from tests.system.strace_log import can_strace, watch
 STATEMENTS_PER_CYCLE = 14
 STATEMENTS_PER_ADD = 7
 
+# Beside one for each job: four for the folders of a new queue, the new log and its entry in the
+# folder, the first claim, and at the end the log and the file into which it is written back.
+SYNCS_PER_DRAIN = 9
+
 # What `add` may import beyond an interpreter with argparse, sqlite3 and json. (None of these
 # costs more than half a millisecond; `typing` and `signal` would.)
 ALLOWED = {
@@ -101,6 +105,7 @@ def test_one_sync_per_cycle(tmp_path: Path) -> None:
         wal = [c for c in calls[worker] if c.name in ("fsync", "fdatasync")]
         syncs.append(len(wal))
     assert syncs[1] - syncs[0] == 20
+    assert syncs[0] == 10 + SYNCS_PER_DRAIN
 
 
 def _imported(words: list[str]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from spoolctl.engine import log as log_module
 from spoolctl.engine.log import LineLog
-from spoolctl.engine.loop import Deadlines
+from spoolctl.engine.loop import Deadlines, Sleeper
 from tests.helpers import clean_env
 
 
@@ -111,6 +112,28 @@ while signals.stops() < int(sys.argv[1]):
 signals.close()
 print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
 """
+
+
+@pytest.mark.parametrize("portable", [False, True])
+def test_a_sleeper_tells_what_is_readable(portable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if portable:
+        monkeypatch.delattr(select, "epoll", raising=False)
+    first, second = os.pipe(), os.pipe()
+    sleeper = Sleeper([first[0]])
+    assert sleeper.sleep(0.0) == frozenset()
+    sleeper.add(second[0])
+    os.write(first[1], b"1")
+    os.write(second[1], b"2")
+    assert sleeper.sleep(None) == {first[0], second[0]}
+    sleeper.remove(second[0])
+    sleeper.remove(second[0])
+    assert sleeper.sleep(10.0) == {first[0]}
+    os.close(first[1])  # its end is told too
+    os.read(first[0], 1)
+    assert sleeper.sleep(10.0) == {first[0]}
+    sleeper.close()
+    for fd in (first[0], *second):
+        os.close(fd)
 
 
 def start_signals(count: int, **kwargs: object) -> subprocess.Popen[str]:

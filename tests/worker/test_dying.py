@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from spoolctl import Queue
+from spoolctl.engine.children import Children
+from spoolctl.engine.station import Station
+from spoolctl.process.table import MARK
 from tests.helpers import clean_env, eventually, processes_of
 from tests.worker.conftest import Bench, alive
 
@@ -48,6 +52,52 @@ def test_a_killed_workers_tree_ends_and_its_job_runs_again(bench: Bench) -> None
     bench.json("cancel", "--running", "--yes", str(job))
     _, log = second.communicate(timeout=30)
     assert f"spoolctl: reaped job {job} (worker pid {first.pid} died); now queued" in log
+
+
+def test_a_worker_killed_when_its_first_command_has_just_started_leaves_nothing(
+    bench: Bench,
+) -> None:
+    """The guardian's interpreter is still starting then."""
+    for _ in range(4):
+        bench.add("-c", "echo $$ > pid; sleep 300 & setsid sleep 300 & wait")
+        worker = bench.work("--once")
+        while not (bench.folder / "pid").exists():
+            assert worker.poll() is None
+        worker.kill()
+        worker.wait()
+        (bench.folder / "pid").unlink()
+        eventually(lambda: not processes_of(bench.db), timeout_s=4, what="all processes gone")
+
+
+def test_a_worker_killed_at_any_moment_of_its_end_leaves_nothing(bench: Bench) -> None:
+    """The guardian is dismissed then: not before the last command's end is recorded."""
+    for moment in range(12):
+        bench.add("--", "true")
+        worker = bench.work("--drain")
+        assert worker.stderr is not None
+        assert worker.stderr.readline().endswith("-> done\n")
+        time.sleep(moment * 0.0005)
+        worker.kill()
+        worker.wait()
+        eventually(lambda: not processes_of(bench.db), timeout_s=4, what="all processes gone")
+    bench.drain()
+    with Queue(bench.db) as queue:
+        assert {job.state.value for job in queue.jobs()} == {"done"}
+
+
+def test_what_is_still_announced_when_a_worker_ends_is_the_guardians(tmp_path: Path) -> None:
+    station = Station(str(tmp_path / "queue.db"), 1, grace_s=0.5, waits=False)
+    children = Children()
+    station.ensure_guardian(children, time.monotonic())
+    token = os.urandom(16).hex()
+    station.roster.announce(0, token, str(tmp_path / "lock"))
+    pid = os.posix_spawn("/bin/sleep", ["sleep", "300"], {MARK: token}, setsid=True)
+    station.close(children)
+    try:
+        assert eventually(lambda: os.waitpid(pid, os.WNOHANG)[0]) == pid
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        raise
 
 
 def test_fifty_trees_end_with_their_worker(bench: Bench) -> None:

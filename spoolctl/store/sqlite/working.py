@@ -37,7 +37,9 @@ class Working(Healing, Promotion):
     def register(self, worker: NewWorker, *, now: Instant) -> Registered:
         """Make the worker known, and heal. See the protocol."""
         who = worker.identity
-        with self._c.write():
+        # Unsynced, like a heartbeat: the claims that name the worker are synced, and what was
+        # written before them with them; whoever has claimed nothing does not outlive the power.
+        with self._c.write(full=False):
             healed = self._heal(now)
             number = self._c.execute(
                 sql.ADD_WORKER,
@@ -65,7 +67,8 @@ class Working(Healing, Promotion):
 
         Raises: SafetyBlock while it owns attempts that are not confirmed gone.
         """
-        with self._c.write():
+        # Unsynced: a row that a power cut brings back is that of a worker of an earlier boot.
+        with self._c.write(full=False):
             if self._c.execute(sql.OWNS_LIVING, (worker,)).fetchone() is not None:
                 raise SafetyBlock("the worker still owns attempts", action="unregister")
             self._forget(worker, now)
