@@ -7,7 +7,8 @@ without references, so that each can be used alone.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
+
+from spoolctl.core.words import Enum
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ transaction. `docs/states.md` is generated from this table.
 
 from __future__ import annotations
 
-from enum import Enum
-
 from spoolctl.core.tuples import NamedTuple
+from spoolctl.core.words import Enum
 from spoolctl.errors import IllegalTransition
 
 

@@ -8,11 +8,11 @@ import os
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
-from enum import Enum
 
 from spoolctl.core.paths import stream_path, workers_dir
 from spoolctl.core.records import Claimed, Outcome
 from spoolctl.core.states import AttemptState, Reason
+from spoolctl.core.words import Enum
 from spoolctl.engine.capture import Streams, open_stream
 from spoolctl.engine.children import Exit
 from spoolctl.engine.spares import Spares

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 
 from spoolctl.core.records import Identity, Instant
 from spoolctl.core.states import SETTLED, State
+from spoolctl.core.words import Enum
 from spoolctl.engine.serving import unserved
 from spoolctl.process.identity import Judgement
 

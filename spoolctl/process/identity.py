@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import Enum
 
 from spoolctl.core.records import Identity
 from spoolctl.core.tuples import NamedTuple
+from spoolctl.core.words import Enum
 from spoolctl.process import filesystem, locks, table
 
 file_system = filesystem.file_system
