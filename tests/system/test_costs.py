@@ -20,7 +20,7 @@ from tests.helpers import clean_env
 from tests.system.strace_log import can_strace, watch
 
 # One transaction that records a success and claims the next job, BEGIN and COMMIT included.
-STATEMENTS_PER_CYCLE = 14
+STATEMENTS_PER_CYCLE = 12
 STATEMENTS_PER_ADD = 7
 
 # Beside one for each job: four for the folders of a new queue, the new log and its entry in the

@@ -35,6 +35,8 @@ class Base:
         self._c = connection
         self.path = connection.path
         self._contexts: dict[int, Context] = {}
+        # While a list: what the transaction adds to the ledger, written in one go at its end.
+        self._notes: list[tuple[object, ...]] | None = None
 
     def close(self) -> None:
         """Release the file. May be called twice."""
@@ -75,36 +77,31 @@ class Base:
         """Change the job's state by what happened, and write it into the ledger.
 
         Called inside a write transaction. Counters that are None stay as they are; times of
-        start and end too, except that a manual retry clears the end. `details` belong to
-        the ledger entries in their order. `due` is given exactly where the move leads back
-        to the queue.
+        start and end too, except that a manual retry clears the end. A claim writes the time
+        of the start alone (`sql.MOVES`). `details` belong to the ledger entries in their
+        order. `due` is given exactly where the move leads back to the queue.
 
         Raises: IllegalTransition; nothing was written.
         """
         to, writes = move(State(job.state), event, job_id=job.id)
         assert (due is not None) == (to is State.QUEUED)
-        again = due or Due(0, None, None, job.run_at)
-        if finished_at is None and event not in (Event.RETRIED, Event.FORCED):
-            finished_at = job.finished_at
-        changed = self._c.execute(
-            sql.MOVE_JOB,
-            (
-                to.value,
-                again.ready,
-                again.clock,
-                again.due,
-                again.run_at,
-                job.attempts if attempts is None else attempts,
-                job.crashes if crashes is None else crashes,
-                job.started_at if started_at is None else started_at,
-                finished_at,
-                exit_code,
-                error,
-                None if reason is None else reason.value,
-                job.id,
-                job.state,
-            ),
-        ).rowcount
+        values: tuple[object, ...]
+        if to is State.RUNNING:
+            values = 0, started_at
+        else:
+            if finished_at is None and event not in (Event.RETRIED, Event.FORCED):
+                finished_at = job.finished_at
+            values = finished_at, exit_code, error, None if reason is None else reason.value
+            if to is not State.DONE:
+                again = due or Due(0, None, None, job.run_at)
+                values = (
+                    *again,
+                    job.attempts if attempts is None else attempts,
+                    job.crashes if crashes is None else crashes,
+                    job.started_at if started_at is None else started_at,
+                    *values,
+                )
+        changed = self._c.execute(sql.MOVE_JOB[to], (to.value, *values, job.id, job.state)).rowcount
         assert changed == 1, "the row was read in this very transaction"
         for entry, detail in zip(writes, details, strict=False):
             self._note(job.id, entry, now=now, worker=worker, detail=detail)
@@ -114,7 +111,18 @@ class Base:
         self, job_id: int, entry: Ledger, *, now: Instant, worker: int | None, detail: str | None
     ) -> None:
         signed = None if entry in _UNSIGNED else worker
-        self._c.execute(sql.ADD_EVENT, (job_id, now.at, entry.value, signed, detail))
+        row = (job_id, now.at, entry.value, signed, detail)
+        if self._notes is None:
+            self._c.execute(sql.ADD_EVENT, row)
+        else:
+            self._notes.append(row)
+
+    def _write_notes(self) -> None:
+        """Write what was collected, in the order in which it happened."""
+        while self._notes:
+            rows_now, self._notes = self._notes[: sql.MOST_EVENTS], self._notes[sql.MOST_EVENTS :]
+            values = [value for row in rows_now for value in row]
+            self._c.execute(sql.add_events(len(rows_now)), values)
 
     # -- shared look-ups ----------------------------------------------------------------
 

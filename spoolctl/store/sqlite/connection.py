@@ -87,10 +87,15 @@ class Connection:
             raise self._refused()
         try:
             self._choose_sync(full)
-            self.begin("BEGIN IMMEDIATE", eager=eager)
-            with self.ending():
+            # As `ending` does it; a second generator would cost as much as a statement.
+            try:
+                self.begin("BEGIN IMMEDIATE", eager=eager)
                 self._check_version()
                 yield
+                self.execute("COMMIT")
+            except BaseException:  # Ctrl-C too: the lock must not stay with us
+                self._roll_back()
+                raise
         except sqlite3.Error as error:
             raise self.translate(error) from error
 

@@ -23,14 +23,15 @@ _ABOVE_ALL = 1 << 31  # greater than any priority (at most 2^31 - 1)
 class Promotion(Base):
     """How time turns into the `ready` mark."""
 
-    def _promote(self, lanes: Sequence[str] | None, now: Instant) -> bool:
+    def _promote(self, waiting: Sequence[str | None], now: Instant) -> bool:
         """Mark what is due in the lanes; returns whether more is due than one step marks.
+
+        `waiting`: the lanes in which jobs wait, by `_waiting` in this very transaction.
 
         Few due jobs are all marked, so that claims see them in their exact order. Of many
         (after a long pause, 100,000 scheduled for one moment) those with the highest
         priority come first, so that the next claim is right, and the rest in further steps.
         """
-        waiting = self._waiting(lanes)
         if not waiting:
             return False
         boot = self._boot(now)
@@ -105,9 +106,11 @@ class Promotion(Base):
             )
         return [row[0] for row in found]
 
-    def _next_due_s(self, lanes: Sequence[str] | None, now: Instant) -> float | None:
-        """Seconds until the next job of the lanes is due; 0 if one is; None if none waits."""
-        waiting = self._waiting(lanes)
+    def _next_due_s(self, waiting: Sequence[str | None], now: Instant) -> float | None:
+        """Seconds until the next job of the lanes is due; 0 if one is; None if none waits.
+
+        `waiting`: as in `_promote`; jobs that wait no more do not matter.
+        """
         if not waiting:
             return None
         boot = self._boot(now)

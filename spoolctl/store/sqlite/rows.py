@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = "tuple[Any, ...]"
 
+_decode = json.JSONDecoder().decode
 _plain = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
@@ -41,7 +42,7 @@ EVER = float("inf")
 def parse(text: str) -> Any:
     """The value of stored JSON text. Raises what SQLite itself raises for a damaged file."""
     try:
-        return json.loads(text)
+        return _decode(text)
     except (ValueError, RecursionError) as error:
         raise sqlite3.DatabaseError(f"malformed value ({error})") from None
 
@@ -197,6 +198,8 @@ class Asked(NamedTuple):
 
 NOTHING_ASKED = Asked()
 
+_asked_before: dict[str, Asked] = {}
+
 
 def asked_in(job: NewJob) -> Asked:
     """What `job` asks for beside the common columns."""
@@ -228,10 +231,18 @@ def asked_of(text: str | None) -> Asked:
     """The inverse of `asked_text`."""
     if text is None:
         return NOTHING_ASKED
-    try:
-        return _asked(parse(text))
-    except _WRONG as error:
-        raise _malformed("options of a job", error) from None
+    known = _asked_before.get(text)
+    if known is None:
+        try:
+            known = _asked(parse(text))
+        except _WRONG as error:
+            raise _malformed("options of a job", error) from None
+        # Most jobs of a queue ask for the same. A long text is one job's own environment.
+        if len(text) <= 500:
+            if len(_asked_before) >= 100:
+                _asked_before.clear()
+            _asked_before[text] = known
+    return known
 
 
 def _asked(given: dict[str, Any]) -> Asked:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from spoolctl.core.states import State
 from spoolctl.store.sqlite.rows import (
     ATTEMPT_COLUMNS,
     EVENT_COLUMNS,
@@ -23,13 +24,30 @@ ADD_JOB = (
     " note, asked)"
     " VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-# The one statement that changes jobs.state. The state in the WHERE clause is the one that
-# the transition table was asked about.
-MOVE_JOB = (
-    "UPDATE jobs SET state = ?, ready = ?, due_clock = ?, due = ?, run_at = ?, attempts = ?,"
-    " crashes = ?, started_at = ?, finished_at = ?, last_exit_code = ?, last_error = ?,"
-    " last_reason = ? WHERE id = ? AND state = ?"
+# What a move writes beside the state, by where it leads. SQLite looks after every index that
+# hangs on a column of SET, whether its value changes or not, so the two moves that each job
+# makes name only what they change: `ready` and `due` of a running job are 0 and null already.
+_SETTLING = ("finished_at", "last_exit_code", "last_error", "last_reason")
+_ANYWHERE = (
+    *("ready", "due_clock", "due", "run_at", "attempts", "crashes", "started_at"),
+    *_SETTLING,
 )
+MOVES = {
+    state: {
+        State.RUNNING: ("ready", "started_at"),
+        State.DONE: _SETTLING,
+    }.get(state, _ANYWHERE)
+    for state in State
+}
+# The only statements that change jobs.state. The state in the WHERE clause is the one that
+# the transition table was asked about. OR ROLLBACK: an error here ends the transaction anyway;
+# to undo the statement alone, SQLite would have to copy each page before it changes it.
+MOVE_JOB = {
+    state: "UPDATE OR ROLLBACK jobs SET "
+    + ", ".join(f"{column} = ?" for column in ("state", *columns))
+    + " WHERE id = ? AND state = ?"
+    for state, columns in MOVES.items()
+}
 LAST_JOB_ID = "SELECT seq FROM sqlite_sequence WHERE name = 'jobs'"
 FIRST_JOB_ID = "SELECT min(id) FROM jobs"
 # Two questions: one that asks for both ends reads the whole table.
@@ -94,6 +112,15 @@ ADD_BOOT = "INSERT INTO boots (boot_id) VALUES (?)"
 # -- ledger -----------------------------------------------------------------------------
 
 ADD_EVENT = "INSERT INTO events (job, at, event, worker, detail) VALUES (?, ?, ?, ?, ?)"
+MOST_EVENTS = 64
+"""How many `add_events` takes: SQLite before 3.32 binds no more than 999 values."""
+
+
+def add_events(count: int) -> str:
+    """ADD_EVENT for several: opens the table, and looks up its last number, only once."""
+    return ADD_EVENT + ", (?, ?, ?, ?, ?)" * (count - 1)
+
+
 LAST_EVENT_ID = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 FIRST_EVENT_ID = "SELECT min(id) FROM events"
 FIRST_EVENT_ID_OF_JOB = "SELECT min(id) FROM events WHERE job = ?"
@@ -121,7 +148,7 @@ ATTEMPT_WITH_JOB = (
 )
 # Ends an attempt that still runs; one that was ended by a cancel keeps that end.
 END_ATTEMPT = (
-    "UPDATE attempts SET state = ?, finished_at = ?, duration_s = ?, gone_at = ?,"
+    "UPDATE OR ROLLBACK attempts SET state = ?, finished_at = ?, duration_s = ?, gone_at = ?,"
     " exit_code = ?, error = ?, reason = ?, survivors = ?, stdout_bytes = ?, stderr_bytes = ?,"
     " in_files = ?, capture = ? WHERE id = ? AND state = 'running'"
 )

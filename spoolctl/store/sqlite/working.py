@@ -94,7 +94,6 @@ class Working(Healing, Promotion):
         self, worker: int, outcomes: Sequence[Outcome], want: Want | None, *, now: Instant
     ) -> Cycle:
         """Record what has finished, claim what comes next. See the protocol."""
-        lanes = want.lanes if want is not None else None
         if not outcomes:
             # An idle worker that looks around must not stand in the way of those who write.
             self._c.check_file()
@@ -103,13 +102,27 @@ class Working(Healing, Promotion):
             if idle:
                 return Cycle((), (), next_due_s)
         with self._c.write(full=bool(outcomes) or want is not None):
-            recorded = tuple([self._record(worker, outcome, now) for outcome in outcomes])
-            more = self._promote(lanes, now)
-            claimed = () if want is None else self._claim(worker, want, now)
-            next_due_s = 0.0 if more else self._next_due_s(lanes, now)
-        if claimed:
+            self._notes = []
+            try:
+                done = self._turn(worker, outcomes, want, now)
+                self._write_notes()
+            finally:
+                self._notes = None
+        if done.claimed:
             self._used.add(worker)
-        return Cycle(recorded, claimed, next_due_s)
+        return done
+
+    def _turn(
+        self, worker: int, outcomes: Sequence[Outcome], want: Want | None, now: Instant
+    ) -> Cycle:
+        """What a cycle does inside its transaction."""
+        lanes = want.lanes if want is not None else None
+        recorded = tuple([self._record(worker, outcome, now) for outcome in outcomes])
+        # Asked once, after all that this cycle makes wait: a claim adds nothing to it.
+        waiting = self._waiting(lanes)
+        more = self._promote(waiting, now)
+        claimed = () if want is None else self._claim(worker, want, now)
+        return Cycle(recorded, claimed, 0.0 if more else self._next_due_s(waiting, now))
 
     def finish(
         self, worker: int, outcomes: Sequence[Outcome], *, now: Instant
@@ -125,7 +138,7 @@ class Working(Healing, Promotion):
     def _nothing_to_do(self, want: Want | None, now: Instant) -> tuple[bool, float | None]:
         """Whether nothing is due or ready in the lanes, and how long until something is."""
         lanes = want.lanes if want is not None else None
-        next_due_s = self._next_due_s(lanes, now)
+        next_due_s = self._next_due_s(self._waiting(lanes), now)
         if next_due_s == 0.0:
             return False, next_due_s
         if want is None or want.limit <= 0:
@@ -151,7 +164,7 @@ class Working(Healing, Promotion):
                     ready, _waiting, running, retrying, living = row
                     if ready > 0 or running > 0 or retrying > 0 or living > 0:
                         return True
-            return self._next_due_s(None if lanes is None else tuple(lanes), now) == 0.0
+            return self._next_due_s(self._waiting(lanes), now) == 0.0
 
     # -- recording ----------------------------------------------------------------------
 
@@ -376,8 +389,6 @@ class Working(Healing, Promotion):
             now=now,
             worker=worker,
             started_at=now.at,
-            exit_code=job.last_exit_code,
-            error=job.last_error,
         )
         token = os.urandom(16)
         attempt_id = self._c.execute(sql.ADD_ATTEMPT, (job.id, no, token, worker, now.at)).lastrowid
