@@ -21,7 +21,7 @@ from spoolctl.store.sqlite.connection import Connection
 from spoolctl.store.sqlite.schema.migrations import MIGRATIONS, SCHEMA_VERSION
 from spoolctl.store.sqlite.store import SqliteStore
 from tests.conformance.killing import die_at_every_statement
-from tests.conformance.kit import Clock, Desk, job, success
+from tests.conformance.kit import Clock, Desk, success
 from tests.helpers import ROOT, clean_env
 
 DATA = Path(__file__).parent / "data"
@@ -76,6 +76,25 @@ def test_a_migration_keeps_what_is_there(tmp_path: Path) -> None:
     db.close()
     migrate(path)
     assert layout(path) == (version, names)
+
+
+def test_a_rebuilt_table_gives_out_no_number_twice(tmp_path: Path) -> None:
+    """Numbers of jobs that were pruned before the migration stay theirs."""
+    old = tmp_path / "old.db"
+    shutil.copy(DATA / "layout-1.db", old)
+    db = sqlite3.connect(old)
+    numbers = "SELECT name, seq FROM sqlite_sequence ORDER BY name"
+    db.execute("UPDATE sqlite_sequence SET seq = seq + 100 WHERE name IN ('jobs', 'attempts')")
+    db.commit()
+    wanted = db.execute(numbers).fetchall()
+    tables = [name for name, _seq in wanted]
+    held = [db.execute(f"SELECT * FROM {name}").fetchall() for name in (*tables, "lanes")]
+    db.close()
+    opened(old).close()
+    db = sqlite3.connect(old)
+    assert db.execute(numbers).fetchall() == wanted
+    assert held == [db.execute(f"SELECT * FROM {name}").fetchall() for name in (*tables, "lanes")]
+    db.close()
 
 
 def test_a_running_program_stops_when_a_newer_one_migrates_its_file(tmp_path: Path) -> None:
@@ -272,7 +291,8 @@ def test_only_what_old_sqlite_knows_is_used() -> None:
 
 def test_types_are_enforced(tmp_path: Path) -> None:
     store = opened(tmp_path / "queue.db")
-    store.add([job()], now=Clock().now())
+    Desk(store, Clock()).add()
+    Desk(store, Clock()).claim_one()
     db = sqlite3.connect(store.path)
     for column, value in {
         "state": "'lost'",
@@ -283,8 +303,25 @@ def test_types_are_enforced(tmp_path: Path) -> None:
         "due": "1.5",
         "attempts": "-1",
         "timeout_s": "x'00'",
+        "last_exit_code": "1.5",
+        "max_crashes": "1e30",
+        "started_at": "'12x'",
+        "finished_at": "x'3132'",
+        "last_error": "x'6f7073'",
+        "queue": "x'61'",
+        "crashes": "NULL",
     }.items():
         with pytest.raises(sqlite3.IntegrityError):
             db.execute(f"UPDATE jobs SET {column} = {value}")
+    for column, value in {
+        "state": "'lost'",
+        "token": "'0123456789abcdef'",
+        "no": "'first'",
+        "gone_at": "'now'",
+        "exit_code": "0.5",
+        "reason": "x'00'",
+    }.items():
+        with pytest.raises(sqlite3.IntegrityError):
+            db.execute(f"UPDATE attempts SET {column} = {value}")
     db.close()
     store.close()

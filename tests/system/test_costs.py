@@ -16,6 +16,7 @@ from benchmarks.base import Bench, fill
 from benchmarks.drain import floor, ours
 from benchmarks.handmade import Hand
 from spoolctl.core.records import Want
+from spoolctl.store.sqlite import sql
 from tests.helpers import clean_env
 from tests.system.strace_log import can_strace, watch
 
@@ -77,6 +78,15 @@ def test_statements_per_job(hand: Hand) -> None:
         before = Counting.count
         hand.add([{"argv": ["true"]}])
         assert Counting.count - before == STATEMENTS_PER_ADD
+
+
+def test_a_move_makes_no_table_and_no_copies(hand: Hand) -> None:
+    """Checks with lists of words or calls of functions would make both, for every move."""
+    db = sqlite3.connect(hand.store.path)
+    for statement in (*sql.MOVE_JOB.values(), sql.END_ATTEMPT):
+        plan = db.execute(f"EXPLAIN {statement}", (None,) * statement.count("?")).fetchall()
+        assert not {"OpenEphemeral", "Function", "PureFunc"} & {step[1] for step in plan}
+    db.close()
 
 
 def test_statements_of_a_batch_do_not_grow_with_it(hand: Hand) -> None:
