@@ -45,7 +45,10 @@ else:
             return cls(*values)
 
         def _replace(self, /, **changes):
-            return type(self)(**{**self._asdict(), **changes})
+            made = tuple.__new__(type(self), map(changes.pop, self._fields, self))
+            if changes:
+                raise TypeError(f"unexpected field names: {', '.join(changes)}")
+            return made
 
         def _asdict(self):
             return dict(zip(self._fields, self))  # noqa: B905 - as long as each other

@@ -141,8 +141,9 @@ class Running:
         self.slot = slot
         self.streams = streams
         self.pid = pid
-        self.target = Target(claimed.token, pid, None, slot.lock_path)
         self.started_mono = mono
+        self._start: str | None = None
+        self._lock_path: str | None = slot.lock_path
         self.ended: Exit | None = None
         self.duration_s = 0.0
         self.why: Why | None = None
@@ -159,6 +160,11 @@ class Running:
         return self.claimed.attempt_id
 
     @property
+    def target(self) -> Target:
+        """What its processes are known by."""
+        return Target(self.claimed.token, self.pid, self._start, self._lock_path)
+
+    @property
     def gone(self) -> bool:
         """Whether the leader has exited and, if they had to, all its processes too."""
         return self.ended is not None and (self.ending is None or self.ending.gone)
@@ -166,18 +172,18 @@ class Running:
     def identify(self, roster: Roster) -> None:
         """Note when the leader started, here and in the roster: with its pid, that names it."""
         if self._learn_start():
-            roster.spawned(self.place, self.pid, self.target.start)
+            roster.spawned(self.place, self.pid, self._start)
 
     def _learn_start(self) -> bool:
         # Only while the leader is not collected: later its pid may be a stranger's.
-        if self.target.start is not None or self.key != self.pid:
+        if self._start is not None or self.key != self.pid:
             return False
-        self.target = self.target._replace(start=start_of(self.pid))
+        self._start = start_of(self.pid)
         return True
 
     def unlock(self) -> None:
         """Nobody holds the attempt's lock any more, nor can; the slot uses it again."""
-        self.target = self.target._replace(lock_path=None)
+        self._lock_path = None
 
     def has_ended(self, ended: Exit, mono: float) -> None:
         """The leader has exited, at this time on the monotonic clock."""

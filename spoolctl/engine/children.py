@@ -11,7 +11,7 @@ import contextlib
 import os
 
 from spoolctl.core.tuples import NamedTuple
-from spoolctl.process.table import children_of
+from spoolctl.process.table import OwnChildren
 
 
 class Exit(NamedTuple):
@@ -27,6 +27,7 @@ class Children:
     def __init__(self) -> None:
         self._known: set[int] = set()
         self._kept: set[int] = set()
+        self._all = OwnChildren()
 
     def watch(self, pid: int) -> None:
         """Report the end of this child from `poll`."""
@@ -42,8 +43,21 @@ class Children:
     def collect_strangers(self) -> None:
         """Collect orphans that a watched child, kept for long, hides from `poll`."""
         if self._kept:
-            for pid in (children_of("self") or set()) - self._known:
+            for pid in (self._all.pids() or set()) - self._known:
                 _collect(pid)
+
+    def others(self) -> bool | None:
+        """Whether this process has children that are not watched; None if that is unknown.
+
+        Cheap. For a subreaper with no other children, nothing that its ended commands forked
+        is alive: orphans become its children. Uncollected zombies count.
+        """
+        pids = self._all.pids()
+        return None if pids is None else not pids <= self._known
+
+    def close(self) -> None:
+        """Release what is kept open for `others`. May be called twice."""
+        self._all.close()
 
     @property
     def known(self) -> frozenset[int]:

@@ -33,9 +33,8 @@ OUTPUT_LOOK_S = 1.0
 RESOURCES_PAUSE_S = 1.0
 STRAGGLERS_S = 0.05
 UNCLEAR_S = 0.5
-IDENTIFY_S = 0.005
+IDENTIFY_S = 0.005 if hasattr(os, "waitid") else 0.0  # at once where no zombie keeps its pid
 SPARES_S = 1.0
-KEEPS_ZOMBIES = hasattr(os, "waitid")
 
 
 class Report(NamedTuple):
@@ -85,6 +84,7 @@ class Crew:
         self.spares = Spares(most=2 * len(station.slots))
         self.unstarted: list[Claimed] = []
         self.reports: list[Report] = []
+        self._recorded: list[tuple[Running, Outcome]] = []
 
     @property
     def children(self) -> Children:
@@ -171,11 +171,16 @@ class Crew:
         self._deadlines.sooner("output", mono + OUTPUT_LOOK_S)
         # Not at once: most commands are short, and a look at /proc costs as much as starting
         # one. Until then the mark in the environment and the lock tell what is whose.
-        self._deadlines.sooner("identify", mono + (IDENTIFY_S if KEEPS_ZOMBIES else 0.0))
+        self._deadlines.sooner("identify", mono + IDENTIFY_S)
 
     def identify(self) -> None:
         """Note in the roster who the commands are that have lasted."""
+        mono = self._mono()
         for running in self.running:
+            due = running.started_mono + IDENTIFY_S
+            if due > mono:
+                self._deadlines.sooner("identify", due)
+                continue
             with suppress(OSError):
                 running.identify(self._station.roster)
 
@@ -366,15 +371,30 @@ class Crew:
         if running.key == running.pid:
             self._children.release(running.pid)
             self._free.append(running.slot)
+        if not self._running:
+            self._deadlines.drop("identify")
+            self._deadlines.drop("output")
 
     def put_away(self, running: Running, outcome: Outcome) -> None:
-        """Its end is recorded: remove what the database holds now, and its place."""
-        running.streams.remove(outcome.stdout, outcome.stderr, self.spares)
-        running.streams.close()
+        """Its end is recorded: `tidy` may remove what the database holds now, and its place."""
+        self._recorded.append((running, outcome))
+        if outcome.survivors != 0:
+            # At once: they may stay, so from now on the guardian must not end them.
+            self._clear(running)
+
+    def tidy(self) -> None:
+        """Remove what is left of attempts that were put away."""
+        for running, outcome in self._recorded:
+            running.streams.remove(outcome.stdout, outcome.stderr, self.spares)
+            running.streams.close()
+            self._clear(running)
+        if self._recorded and len(self.spares):
+            self._deadlines.sooner("spares", self._mono() + SPARES_S)
+        self._recorded.clear()
+
+    def _clear(self, running: Running) -> None:
         with suppress(OSError):
             self._station.roster.clear(running.place, running.claimed.token)
-        if len(self.spares):
-            self._deadlines.sooner("spares", self._mono() + SPARES_S)
 
     def end_survivors(self, report: Report) -> None:
         """A success that came too late: its job was canceled or forced, so what it left
@@ -404,7 +424,7 @@ class Crew:
         """
         if running.slot.is_free():
             running.unlock()
-            if tree.other_children(self._children.known) is False:
+            if self._children.others() is False:
                 return 0
         try:
             look = tree.Snapshot.take()

@@ -16,7 +16,7 @@ from spoolctl.engine.attempt import Slot
 from spoolctl.engine.children import Children
 from spoolctl.folders import make_folder
 from spoolctl.process import locks
-from spoolctl.process.bell import Bell
+from spoolctl.process.bell import Bell, Ringer
 from spoolctl.process.guardian import Guardian
 from spoolctl.process.identity import self_identity
 from spoolctl.process.roster import Roster
@@ -28,10 +28,12 @@ _RESTART_PAUSE_S = 1.0
 class Station:
     """What one worker keeps open beside the database."""
 
-    def __init__(self, db_path: str, slots: int, *, grace_s: float, waits: bool) -> None:
+    def __init__(
+        self, db_path: str, slots: int, *, grace_s: float, waits: bool, frees_slots: bool
+    ) -> None:
         """Make the files. `waits`: ring this worker when anything settles too (drain).
 
-        Raises OSError.
+        `frees_slots`: other workers wait for what it frees. Raises OSError.
         """
         self.token = os.urandom(16).hex()
         self._db_path = db_path
@@ -44,6 +46,9 @@ class Station:
         if waits:
             make_folder(waiters_dir(db_path))
             self.bells.append(Bell.create(waiters_dir(db_path), self.token))
+        self._ringers = [Ringer(waiters_dir(db_path), self.token)]
+        if frees_slots:
+            self._ringers.append(Ringer(self._folder, self.token))
         self.slots = [Slot(db_path, self.token, index) for index in range(slots)]
         self._guardian: Guardian | None = None
         self._guardian_at = 0.0
@@ -61,6 +66,11 @@ class Station:
     def bell_fds(self) -> list[int]:
         """Descriptors that become readable when somebody rings."""
         return [bell.fd for bell in self.bells if bell.fd is not None]
+
+    def ring(self) -> None:
+        """Wake those who wait for the end of jobs, and workers that wait for a slot."""
+        for ringer in self._ringers:
+            ringer.ring()
 
     def hush(self) -> None:
         """Take note of all rings so far."""

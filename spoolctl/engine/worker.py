@@ -12,11 +12,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from spoolctl.core.paths import waiters_dir, workers_dir
 from spoolctl.core.records import Claimed, Instant, NewWorker, Outcome, Recorded, Want
 from spoolctl.core.states import AttemptState, Reason
 from spoolctl.engine import sweep
-from spoolctl.engine.clock import SystemClock
+from spoolctl.engine.clock import SystemClock, mono
 from spoolctl.engine.crew import Crew, Report
 from spoolctl.engine.errand import Errand, Turn
 from spoolctl.engine.log import LineLog, PlainLog
@@ -26,7 +25,7 @@ from spoolctl.engine.patience import Patience
 from spoolctl.engine.reaper import Reaper
 from spoolctl.engine.station import Station
 from spoolctl.errors import SpoolError, StoreBusy, StoreGone, StoreUnusable
-from spoolctl.process import bell, tree
+from spoolctl.process import tree
 from spoolctl.process.identity import Evidence
 from spoolctl.process.spawn import (
     become_subreaper,
@@ -77,6 +76,7 @@ class Worker:
         self._log = log
         self._progress = progress
         self._clock = clock or SystemClock()
+        self._mono = mono if clock is None else lambda: clock.now().mono
         self._evidence = evidence or Evidence(store.path)
         self._deadlines = Deadlines()
         self._look = True  # there may be something to claim
@@ -90,6 +90,7 @@ class Worker:
         self._executed = 0
         self._failed = 0
         self._last: tuple[Claimed, Outcome, Recorded] | None = None
+        self._settled: list[tuple[Claimed, Outcome, Recorded]] = []  # not told yet
         self._idle_since: float | None = None
         self._patience = Patience(log)
         self._snapshot: tree.Snapshot | None = None
@@ -112,6 +113,7 @@ class Worker:
                 options.jobs,
                 grace_s=options.grace_s,
                 waits=options.drain or options.job_id is not None,
+                frees_slots=options.slots is not None,
             )
             self._crew = Crew(
                 self._store.path,
@@ -120,7 +122,7 @@ class Worker:
                 self._patience,
                 options,
                 log=self._log,
-                mono=lambda: self._clock.now().mono,
+                mono=self._mono,
                 stuck=self._note_stuck,
             )
             self._sleeper = Sleeper([self._signals.fd, *self._station.bell_fds()])
@@ -133,6 +135,7 @@ class Worker:
             finally:
                 self._leave()
                 self._sleeper.close()
+                self._crew.children.close()
         finally:
             if adopts:
                 resign_as_subreaper()
@@ -260,12 +263,13 @@ class Worker:
             self._crew.end_trees(self._take_snapshot, now)
             self._recover(now)
             self._crew.start(self._record_and_claim())
+            self._tidy()
             if self._is_over():
                 return
             self._sleep()
 
     def _sleep(self) -> None:
-        now = self._clock.now().mono
+        now = self._mono()
         wakes = [self._deadlines.next_mono(), self._crew.next_mono(), self._reaper.next_mono()]
         longest = LOG_PAUSE_S if self._log.behind else LONGEST_SLEEP_S
         wake = min((at for at in wakes if at is not None), default=now + longest)
@@ -405,7 +409,7 @@ class Worker:
                 )
             self._look = True
         if reaped:
-            self._ring()
+            self._station.ring()
 
     def _check_lost(self) -> None:
         """End attempts that were canceled or forced."""
@@ -513,8 +517,8 @@ class Worker:
         self._crew.reports.clear()
         for report, recorded in zip(reports, cycle.recorded, strict=True):
             self._settle(report, recorded)
-        if cycle.recorded:
-            self._ring()
+        if reports:
+            self._station.ring()
         self._claims += len(cycle.claimed)
         if want is not None:
             self._look = len(cycle.claimed) == want.limit
@@ -524,32 +528,34 @@ class Worker:
         return cycle.claimed
 
     def _settle(self, report: Report, recorded: Recorded) -> None:
-        """After the commit: say it, and remove what now is in the database."""
-        outcome, claimed, running = report.outcome, report.claimed, report.running
+        """After the commit: what cannot wait until the next commands have been started."""
+        outcome = report.outcome
         if recorded.job_state is None and outcome.survivors != 0:
             self._crew.end_survivors(report)
             return
-        if running is not None:
-            self._crew.put_away(running, outcome)
-        self._last = (claimed, outcome, recorded)
-        released = outcome.reason is Reason.WORKER_SHUTDOWN
-        if not released:
+        self._last = (report.claimed, outcome, recorded)
+        if outcome.reason is not Reason.WORKER_SHUTDOWN:
             self._executed += 1
             self._failed += outcome.state is not AttemptState.SUCCEEDED
-        if self._errand is not None:
-            return  # whoever asked for this one job tells of it
-        after = recorded.job_state.value if recorded.job_state else "discarded"
-        self._log(
-            f"spoolctl: job {claimed.job_id} attempt {claimed.attempt_no} {outcome.state.value}"
-            f" ({outcome.duration_s:.1f}s) -> {after}"
-        )
+        self._settled.append(self._last)
+        if report.running is not None:
+            self._crew.put_away(report.running, outcome)
 
-    def _ring(self) -> None:
-        """Wake those who wait for the end of jobs, and workers that wait for a slot."""
-        path, own = self._store.path, self._station.token
-        bell.ring(waiters_dir(path), None, besides=own)
-        if self._options.slots is not None:
-            bell.ring(workers_dir(path), None, besides=own)
+    def _tidy(self) -> None:
+        """Say what was recorded, and remove what now is in the database.
+
+        After the next commands were started: they run meanwhile.
+        """
+        self._crew.tidy()
+        for claimed, outcome, recorded in self._settled:
+            if self._errand is not None:
+                break  # whoever asked for this one job tells of it
+            after = recorded.job_state.value if recorded.job_state else "discarded"
+            self._log(
+                f"spoolctl: job {claimed.job_id} attempt {claimed.attempt_no}"
+                f" {outcome.state.value} ({outcome.duration_s:.1f}s) -> {after}"
+            )
+        self._settled.clear()
 
     # -- the end ------------------------------------------------------------------------
 

@@ -15,6 +15,10 @@ from collections.abc import Iterable
 _SUFFIX = ".bell"
 _FRESH = ".bell-new"
 _FRESH_S = 60.0
+# Longer than the steps in which a file system that shows fractions of a millisecond, and one
+# that does not, count the time of a change.
+_FINE_TICK_NS = 100_000_000
+_COARSE_TICK_NS = 3_000_000_000
 # Reading and writing at once (Linux and macOS allow it on FIFOs): the owner never sees the
 # end of file, and who rings is neither refused (ENXIO) nor killed by SIGPIPE.
 _OPEN = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -67,15 +71,14 @@ class Bell:
         self.fd = None
 
 
-def ring(folder: str, tokens: Iterable[str] | None, *, besides: str | None = None) -> None:
-    """Ring the bells of `tokens`, or all in `folder` (None) but that of `besides`.
+def ring(folder: str, tokens: Iterable[str] | None) -> None:
+    """Ring the bells of `tokens`, or all in `folder` (None).
 
     Never blocks and never fails: a missing bell, one that nobody listens to and one that has
     been rung so often that it is full are all the same to us.
     """
     if tokens is None:
-        own = f"{besides}{_SUFFIX}"
-        names = [name for name in _names(folder) if name.endswith(_SUFFIX) and name != own]
+        names = [name for name in _names(folder) if name.endswith(_SUFFIX)]
     else:
         names = [token + _SUFFIX for token in tokens]
     for name in names:
@@ -86,6 +89,37 @@ def ring(folder: str, tokens: Iterable[str] | None, *, besides: str | None = Non
                     os.write(fd, b"!")
             finally:
                 os.close(fd)
+
+
+class Ringer:
+    """Rings all bells of a folder but that of `besides`, again and again.
+
+    While nobody waits, a ring costs one system call: a folder that has not changed since it
+    was seen to be empty still is.
+    """
+
+    def __init__(self, folder: str, besides: str) -> None:
+        self._folder = folder
+        self._own = besides + _SUFFIX
+        self._empty_ns: int | None = None  # when the folder had last changed, if nobody waits
+
+    def ring(self) -> None:
+        """Like `ring`: never blocks, never fails."""
+        try:
+            changed_ns = os.stat(self._folder).st_mtime_ns
+        except OSError:
+            return
+        if changed_ns == self._empty_ns:
+            return
+        names = _names(self._folder)
+        tokens = [
+            name[: -len(_SUFFIX)] for name in names if name.endswith(_SUFFIX) and name != self._own
+        ]
+        ring(self._folder, tokens)
+        # Two changes within one tick of the file system's clock look like one.
+        tick_ns = _FINE_TICK_NS if changed_ns % 1_000_000 else _COARSE_TICK_NS
+        settled = time.time_ns() - changed_ns > tick_ns
+        self._empty_ns = changed_ns if settled and not tokens else None
 
 
 def sweep(folder: str) -> int:

@@ -25,14 +25,14 @@ def take(path: str) -> int | None:
         OSError: the file cannot be created, or the file system knows no such locks.
     """
     for _ in range(_TRIES):
-        fd = _open_private(path)
+        fd, opened = _open_private(path)
         try:
             if not _lock(fd, fcntl.LOCK_EX):
                 # Probes take it shared: if we can share it, nobody owns it.
                 if not _lock(fd, fcntl.LOCK_SH):
                     os.close(fd)
                     return None
-            elif _is_at(path, fd):
+            elif _is_at(path, opened):
                 return fd
         except BaseException:
             os.close(fd)
@@ -67,16 +67,17 @@ def is_held(path: str, dev: int | None = None, ino: int | None = None) -> bool |
         os.close(fd)
 
 
-def _open_private(path: str) -> int:
+def _open_private(path: str) -> tuple[int, os.stat_result]:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(path, flags, 0o600)
     try:
-        if os.fstat(fd).st_mode & 0o777 != 0o600:  # a umask may have taken our own bits
+        found = os.fstat(fd)
+        if found.st_mode & 0o777 != 0o600:  # a umask may have taken our own bits
             os.fchmod(fd, 0o600)
     except BaseException:
         os.close(fd)
         raise
-    return fd
+    return fd, found
 
 
 def _lock(fd: int, kind: int) -> bool:
@@ -87,10 +88,10 @@ def _lock(fd: int, kind: int) -> bool:
     return True
 
 
-def _is_at(path: str, fd: int) -> bool:
+def _is_at(path: str, opened: os.stat_result) -> bool:
     # A sweep may have unlinked the file between our open and our lock.
     try:
         there = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return os.path.samestat(there, os.fstat(fd))
+    return os.path.samestat(there, opened)

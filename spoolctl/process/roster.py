@@ -108,8 +108,12 @@ class Roster:
     def _write(self, entry: Entry) -> None:
         if entry.slot >= self._slots:
             self._make_room(entry.slot + 1)
-        with naming(self.path):
-            os.pwrite(self.fd, _pack(entry, self._folder), (entry.slot + 1) * RECORD_BYTES)
+        record = _pack(entry, self._folder)
+        try:
+            os.pwrite(self.fd, record, (entry.slot + 1) * RECORD_BYTES)
+        except OSError as error:
+            error.filename = error.filename or self.path
+            raise
         self._entries[entry.slot] = entry
 
     def _make_room(self, slots: int) -> None:
@@ -170,11 +174,11 @@ def _read_all(fd: int) -> bytes:
 
 def _pack(entry: Entry, folder: str) -> bytes:
     # Lock files lie beside the roster; the name alone survives a folder that was moved.
-    place, name = os.path.split(entry.lock_path)
-    if place != folder:
-        name = entry.lock_path
-    body = "\0".join([entry.token, str(entry.pid or ""), entry.start or "", name])
-    data = b"\n" + os.fsencode(body) + b"\n"
+    name = entry.lock_path
+    if name.startswith(folder) and name.rfind("/") == len(folder):
+        name = name[len(folder) + 1 :]
+    body = f"\n{entry.token}\0{entry.pid or ''}\0{entry.start or ''}\0{name}\n"
+    data = os.fsencode(body)
     record = b"%08x" % zlib.crc32(data) + data
     if len(record) > RECORD_BYTES:
         raise ValueError(f"the lock's path is too long: {entry.lock_path}")

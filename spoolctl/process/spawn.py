@@ -163,7 +163,10 @@ def _start(
     # posix_spawnp searches from the child's folder, but along the parent's PATH. What it
     # finds is not remembered: a program may be installed, or another put before it,
     # between two jobs.
-    with _search_path(env.get("PATH")):
+    path, ours = env.get("PATH"), os.environ.get("PATH")
+    if path != ours:
+        _put_path(path)
+    try:
         return os.posix_spawnp(
             argv[0],
             list(argv),
@@ -173,24 +176,14 @@ def _start(
             setsigmask=(),
             setsigdef=ALL_SIGNALS,
         )
-
-
-@contextlib.contextmanager
-def _search_path(path: str | None) -> Iterator[None]:
-    """Let the C library look for programs along `path` (None: the system's default)."""
-    ours = os.environ.get("PATH")
-    if path == ours:
-        yield
-        return
-    _put_path(path)
-    try:
-        yield
     finally:
-        _put_path(ours)
+        if path != ours:
+            _put_path(ours)
 
 
 def _put_path(path: str | None) -> None:
-    # The C library's environment alone; `os.environ` keeps saying what is ours.
+    # Where posix_spawnp looks (None: along the system's default). In the C library's
+    # environment alone; `os.environ` keeps saying what is ours.
     if path is None:
         os.unsetenv("PATH")
     else:

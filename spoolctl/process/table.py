@@ -193,6 +193,54 @@ def children_of(pid: int | str) -> set[int] | None:
     return found
 
 
+class OwnChildren:
+    """The children of this process, for those who look often: two system calls a look.
+
+    As exact as `children_of`. Descriptors are opened at the first look.
+    """
+
+    def __init__(self) -> None:
+        self._fds: tuple[int, int] | None = None
+        self._pid = 0
+
+    def pids(self) -> set[int] | None:
+        """Their pids, uncollected ones included; None if unknown. May be called after `close`."""
+        try:
+            if self._pid != os.getpid():
+                self._open()
+            if self._fds is not None:
+                threads, children = self._fds
+                # A folder has two links and one for each folder in it.
+                if os.fstat(threads).st_nlink == 3:
+                    found = os.pread(children, 4096, 0)
+                    if len(found) < 2048:  # else there may be more than one page
+                        return set(map(int, found.split()))
+        except (OSError, ValueError):
+            pass
+        return children_of("self") if is_ours() else None
+
+    def close(self) -> None:
+        """Release the descriptors. May be called twice."""
+        if self._fds is not None and self._pid == os.getpid():
+            for fd in self._fds:
+                os.close(fd)
+        self._fds, self._pid = None, 0
+
+    def _open(self) -> None:
+        # What a fork has copied shows the parent's children, and is the parent's to close.
+        self._fds, self._pid = None, 0
+        if sys.platform == "darwin" or not is_ours():
+            return
+        pid, flags = os.getpid(), os.O_RDONLY | os.O_CLOEXEC
+        threads = os.open("/proc/self/task", flags | os.O_DIRECTORY)
+        try:
+            self._fds = threads, os.open(f"/proc/self/task/{pid}/children", flags)
+        except OSError:
+            os.close(threads)
+            raise
+        self._pid = pid
+
+
 def now_ticks() -> int | None:
     """This moment in the unit of `Proc.start`; None where that is not known."""
     if sys.platform == "darwin":

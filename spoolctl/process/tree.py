@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from spoolctl.process import table
 from spoolctl.process.ending import Ending
 from spoolctl.process.search import ALL_NETS, Found, Snapshot, Target
 from spoolctl.process.table import Proc
@@ -22,7 +21,6 @@ __all__ = [
     "Snapshot",
     "Target",
     "end_all",
-    "other_children",
 ]
 
 
@@ -69,15 +67,3 @@ def _step(waiting: list[tuple[float, Ending]]) -> list[tuple[float, Ending]]:
         if pause is not None:
             after.append((now + pause, ending))
     return after
-
-
-def other_children(known: Collection[int]) -> bool | None:
-    """Whether this process has children besides `known`; None if that cannot be known.
-
-    Cheap. For a subreaper with no other children, nothing that its ended commands forked is
-    alive: orphans become its children. Uncollected zombies count.
-    """
-    if not table.is_ours():
-        return None
-    children = table.children_of("self")
-    return None if children is None else not children <= set(known)

@@ -409,9 +409,23 @@ def test_the_way_by_fork_starts_the_same(
 
 def test_a_subreaper_gets_the_orphans(tmp_path: Path) -> None:
     code = """
-import os, sys, time
+import os, sys, threading, time
 from spoolctl.process.spawn import become_subreaper, is_subreaper, prepare_signals
-from spoolctl.process.tree import other_children
+from spoolctl.engine.children import Children
+def other_children(known):
+    children = Children()
+    for pid in known:
+        children.watch(pid)
+    answers = {children.others(), children.others(), threaded(children.others)}
+    assert len(answers) == 1, answers
+    children.close()
+    return answers.pop()
+def threaded(call):
+    answer = []
+    thread = threading.Thread(target=lambda: answer.append(call()))
+    thread.start()
+    thread.join()
+    return answer[0]
 prepare_signals()
 assert not is_subreaper()
 assert become_subreaper()
