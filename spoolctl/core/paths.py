@@ -40,4 +40,4 @@ def stream_path(db_path: str, token: str, stream: str) -> str:
     database that is put beside a newer folder never shows another job's output. One folder
     for all: file systems of today index their folders, and a million quiet jobs leave none.
     """
-    return os.path.join(db_path + ".d", "attempts", f"{token}.{stream}")
+    return f"{db_path}.d/attempts/{token}.{stream}"

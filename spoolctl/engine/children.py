@@ -71,23 +71,17 @@ class Children:
         """
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             return self._poll_collecting()
-        ended: list[Exit] = []
         while True:
             try:
                 info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
-                return ended
+                return []
             if info is None:
-                return ended
-            pid = info.si_pid
-            if pid in self._kept:
-                # It hides whoever ended after it: look at each of the others by its pid.
-                return ended + self._poll_each()
-            if pid in self._known:
-                self._kept.add(pid)
-                ended.append(Exit(pid, _code(info.si_code, info.si_status)))
-            else:
-                _collect(pid)
+                return []
+            if info.si_pid in self._known:
+                # Uncollected, it hides whoever ended after it: look at each by its pid.
+                return self._poll_each()
+            _collect(info.si_pid)
 
     def _poll_each(self) -> list[Exit]:
         ended: list[Exit] = []

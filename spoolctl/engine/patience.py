@@ -41,6 +41,8 @@ class Patience:
 
     def over(self, what: str) -> None:
         """It worked."""
+        if not self._since:
+            return
         self._since.pop(what, None)
         if what in self._told:
             self._told.discard(what)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from spoolctl.process import bell
-from spoolctl.process.bell import Bell, ring, sweep
+from spoolctl.process.bell import Bell, Ringer, ring, sweep
 from tests.helpers import clean_env
 
 
@@ -107,6 +107,57 @@ print("alive")
         [sys.executable, "-c", code, folder], env=clean_env(), capture_output=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, b"alive\n"), done.stderr
+
+
+def test_a_ringer_rings_whoever_came_however_soon(folder: str) -> None:
+    """Also one who comes within the same tick of the file system's clock as the last look."""
+    ringer = Ringer(folder, besides="own")
+    own = Bell.create(folder, "own")
+    for number in range(300):
+        ringer.ring()
+        with contextlib.closing(Bell.create(folder, f"guest{number}")) as guest:
+            ringer.ring()
+            assert _rings(own, guest) == [False, True]
+    ringer.ring()
+
+
+@pytest.mark.parametrize("fraction_ns", [0, 123_456], ids=["whole milliseconds", "fine"])
+def test_a_ringer_looks_again_only_after_a_change(
+    folder: str, fraction_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    names = bell._names
+    monkeypatch.setattr(bell, "_names", lambda path: (looks.append(path), names(path))[1])
+    ringer = Ringer(folder, besides="own")
+    long_ago_ns = time.time_ns() // 10**9 * 10**9 - 60 * 10**9 + fraction_ns
+    os.utime(folder, ns=(long_ago_ns, long_ago_ns))
+    for _ in range(5):
+        ringer.ring()
+    assert looks == [folder]
+    with contextlib.closing(Bell.create(folder, "guest")) as guest:
+        for _ in range(3):  # as long as somebody is there
+            ringer.ring()
+            assert _rings(guest) == [True]
+            guest.drain()
+    assert len(looks) == 4
+    ringer.ring()
+    assert len(looks) == 5
+    # It changed a moment ago: the next change may show the same time.
+    ringer.ring()
+    assert len(looks) == 6
+
+
+def test_a_ringer_lives_with_a_folder_that_comes_and_goes(tmp_path: Path) -> None:
+    folder = tmp_path / "waiters"
+    ringer = Ringer(str(folder), besides="own")
+    ringer.ring()
+    for _ in range(2):
+        folder.mkdir()
+        with contextlib.closing(Bell.create(str(folder), "guest")) as guest:
+            ringer.ring()
+            assert _rings(guest) == [True]
+        folder.rmdir()
+        ringer.ring()
 
 
 @pytest.mark.parametrize("umask", [0, 0o777])

@@ -261,3 +261,44 @@ def test_a_table_with_gaps_for_want_of_descriptors_is_not_complete(
     assert not read_all().complete
     monkeypatch.setattr(os, "getpid", lambda: 0)
     assert read_all().complete
+
+
+FEW_CHILDREN = """
+import os, sys
+from spoolctl.process import table
+own = table.OwnChildren()
+assert own.pids() == set(), own.pids()
+pids = [os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ) for _ in range(int(sys.argv[1]))]
+try:
+    assert own.pids() == set(pids) == table.children_of("self")
+    os.kill(pids[0], 9)
+    os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOWAIT)
+    assert own.pids() == set(pids)  # one that is not collected counts
+    os.waitpid(pids.pop(0), 0)
+    assert own.pids() == set(pids)
+    copy = os.fork()
+    if not copy:
+        os._exit(0 if own.pids() == set() else 1)  # of its own, not of its parent
+    assert os.waitpid(copy, 0)[1] == 0
+    assert own.pids() == set(pids)
+    own.close()
+    own.close()
+    assert own.pids() == set(pids)  # it opens its files again
+finally:
+    for pid in pids:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize("number", [1, 3, 700], ids=["one", "few", "more than a page"])
+def test_own_children_are_all_seen(number: int) -> None:
+    words = [sys.executable, "-c", FEW_CHILDREN, str(number)]
+    subprocess.run(words, env=clean_env(), check=True)
+
+
+def test_own_children_are_unknown_where_the_table_shows_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table, "is_ours", lambda: False)
+    assert table.OwnChildren().pids() is None
