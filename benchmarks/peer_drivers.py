@@ -1,9 +1,10 @@
 """Fill and drain the queues that are Python packages; run by the interpreter that has them.
 
-    python peer_drivers.py huey|litequeue|rq fill|drain JOBS WIDTH [sync]
+    python peer_drivers.py huey|litequeue|rq fill|drain JOBS WIDTH [sync] [subprocess]
 
 Works in the current folder. Each job is one posix_spawn of `true` and a wait, the fastest
-way that Python has, and its exit code is kept.
+way that Python has, and its exit code is kept. With `subprocess` (litequeue) it is one
+`subprocess.run`, as in the loop that its users write.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ def run_true() -> int:
     """What every job does."""
     pid = os.posix_spawn(TRUE, ["true"], os.environ)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def run_true_as_users_do() -> int:
+    """What every job does where a loop is written as usual."""
+    return subprocess.run(["true"], check=False).returncode
 
 
 def huey(what: str, jobs: int, width: int, sync: bool) -> None:
@@ -67,13 +73,14 @@ def litequeue(what: str, jobs: int, width: int, sync: bool) -> None:
                 )
         return
     if what == "drain" and width > 1:
-        _processes("litequeue", jobs, width, sync)
+        _processes("litequeue", jobs, width)
         return
+    run = run_true_as_users_do if "subprocess" in sys.argv else run_true
     queue = LiteQueue("lite.db", timeout=30)
     if sync:
         queue.conn.execute("PRAGMA synchronous = FULL")
     while (message := queue.pop()) is not None:
-        if run_true() == 0:
+        if run() == 0:
             queue.done(message.message_id)
         else:
             queue.mark_failed(message.message_id)
@@ -93,14 +100,14 @@ def rq(what: str, jobs: int, width: int, sync: bool) -> None:
             queue.enqueue("peer_drivers.run_true")
         return
     if what == "drain" and width > 1:
-        _processes("rq", jobs, width, sync)
+        _processes("rq", jobs, width)
         return
     logging.disable(logging.CRITICAL)
     SimpleWorker([queue], connection=connection).work(burst=True, logging_level="CRITICAL")
 
 
-def _processes(kind: str, jobs: int, width: int, sync: bool) -> None:
-    words = [sys.executable, __file__, kind, "one", str(jobs), "1", *(["sync"] if sync else [])]
+def _processes(kind: str, jobs: int, width: int) -> None:
+    words = [sys.executable, __file__, kind, "one", str(jobs), "1", *sys.argv[5:]]
     workers = [subprocess.Popen(words) for _ in range(width)]
     codes = [worker.wait() for worker in workers]
     if any(codes):

@@ -164,13 +164,19 @@ def _parallel(bench: Bench, jobs: int, width: int) -> Callable[[], float]:
 # -- queues that are Python packages ----------------------------------------------------------
 
 
-def _driven(kind: str, *, sync: bool) -> Callable[[Bench, int, int], Callable[[], float]]:
-    """Filled and drained by `peer_drivers.py` under the interpreter that has the package."""
+def _driven(
+    kind: str, *, sync: bool, usual: bool = False
+) -> Callable[[Bench, int, int], Callable[[], float]]:
+    """Filled and drained by `peer_drivers.py` under the interpreter that has the package.
+
+    `usual`: its commands run by `subprocess.run`, not in the fastest way there is.
+    """
 
     def make(bench: Bench, jobs: int, width: int) -> Callable[[], float]:
         assert bench.peers is not None
         python = str(bench.peers / "venv/bin/python")
         tail = [str(jobs), str(width), *(["sync"] if sync else [])]
+        tail += ["subprocess"] if usual else []
 
         def measure() -> float:
             with bench.folder() as folder:
@@ -210,6 +216,19 @@ _ALL: tuple[tuple[Peer, tuple[str, ...]], ...] = (
     (Peer("huey, no fsync", False, 2000, _driven("huey", sync=False)), (_SITE,)),
     (Peer("litequeue, FULL", True, 2000, _driven("litequeue", sync=True)), (_SITE,)),
     (Peer("litequeue", False, 2000, _driven("litequeue", sync=False)), (_SITE,)),
+    (
+        Peer(
+            "litequeue and subprocess, FULL",
+            True,
+            2000,
+            _driven("litequeue", sync=True, usual=True),
+        ),
+        (_SITE,),
+    ),
+    (
+        Peer("litequeue and subprocess", False, 2000, _driven("litequeue", sync=False, usual=True)),
+        (_SITE,),
+    ),
     (
         Peer("RQ, appendfsync always", True, 1000, _driven("rq", sync=True)),
         (_SITE, "root/usr/bin/redis-server"),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from spoolctl.core.paths import stream_path, workers_dir
-from spoolctl.core.records import Claimed, Outcome
+from spoolctl.core.records import Claimed, Outcome, Recorded
 from spoolctl.core.states import AttemptState, Reason
 from spoolctl.core.words import Enum
 from spoolctl.engine.capture import Streams, open_stream
@@ -349,6 +349,15 @@ def exit_text(code: int) -> str:
         return f"exit {code} (killed by {signal.Signals(-code).name})"
     except ValueError:
         return f"exit {code} (killed by signal {-code})"
+
+
+def line_of(claimed: Claimed, outcome: Outcome, recorded: Recorded) -> str:
+    """What the worker's log says of an attempt that was recorded."""
+    after = recorded.job_state.value if recorded.job_state else "discarded"
+    return (
+        f"spoolctl: job {claimed.job_id} attempt {claimed.attempt_no} {outcome.state.value}"
+        f" ({outcome.duration_s:.1f}s) -> {after}"
+    )
 
 
 def _disk_full(streams: Streams) -> bool:

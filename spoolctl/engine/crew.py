@@ -85,6 +85,7 @@ class Crew:
         self.unstarted: list[Claimed] = []
         self.reports: list[Report] = []
         self._recorded: list[tuple[Running, Outcome]] = []
+        self._over: list[int] = []  # leaders that may be collected
 
     @property
     def children(self) -> Children:
@@ -366,10 +367,11 @@ class Crew:
         self.reports.append(Report(outcome, running.claimed, running))
 
     def _let_go(self, running: Running) -> None:
-        # Not before: until its leader is collected its pid, by which we know it, is taken.
+        # Not before: until its leader is collected (`tidy`) its pid, by which we know it, is
+        # taken.
         del self._running[running.key]
         if running.key == running.pid:
-            self._children.release(running.pid)
+            self._over.append(running.pid)
             self._free.append(running.slot)
         if not self._running:
             self._deadlines.drop("identify")
@@ -383,7 +385,10 @@ class Crew:
             self._clear(running)
 
     def tidy(self) -> None:
-        """Remove what is left of attempts that were put away."""
+        """Collect leaders that are let go, remove what is left of attempts that were put away."""
+        for pid in self._over:
+            self._children.release(pid)
+        self._over.clear()
         for running, outcome in self._recorded:
             running.streams.remove(outcome.stdout, outcome.stderr, self.spares)
             running.streams.close()

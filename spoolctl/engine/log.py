@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
         def __call__(self, line: str) -> None:
             """Write one line; never waits, never fails."""
+
+        def all(self, lines: Iterable[str]) -> None:
+            """Write these lines, as one where that is cheaper."""
 
         def flush(self) -> None:
             """Write what can be written now."""
@@ -50,6 +53,11 @@ class PlainLog:
         """Hand the line on."""
         self._write(line)
 
+    def all(self, lines: Iterable[str]) -> None:
+        """Hand the lines on, one by one."""
+        for line in lines:
+            self._write(line)
+
     def flush(self) -> None:
         """Nothing waits here."""
 
@@ -67,6 +75,16 @@ class LineLog:
 
     def __call__(self, line: str) -> None:
         """Write one line, or keep it until the reader reads."""
+        self._add(line)
+        self.flush()
+
+    def all(self, lines: Iterable[str]) -> None:
+        """Write these lines, or keep them until the reader reads."""
+        for line in lines:
+            self._add(line)
+        self.flush()
+
+    def _add(self, line: str) -> None:
         if len(self._waiting) >= KEEP_LINES:
             self._lost += 1
             return
@@ -74,7 +92,6 @@ class LineLog:
             self._waiting.append(f"spoolctl: {self._lost} log lines were lost\n".encode())
             self._lost = 0
         self._waiting.append(line.encode("utf-8", "backslashreplace") + b"\n")
-        self.flush()
 
     @property
     def behind(self) -> bool:
@@ -87,15 +104,20 @@ class LineLog:
             try:
                 if not writable(self._fd):
                     return
-                line = self._waiting[0]
-                sent = os.write(self._fd, line[:CHUNK_BYTES])
+                chunk = self._next_chunk()
+                sent = os.write(self._fd, chunk[:CHUNK_BYTES])
             except OSError:  # closed, reader gone, disk full: the log is not worth a job
                 self._waiting.clear()
                 return
-            if sent < len(line):
-                self._waiting[0] = line[sent:]
-            else:
-                self._waiting.popleft()
+            if sent < len(chunk):
+                self._waiting.appendleft(chunk[sent:])
+
+    def _next_chunk(self) -> bytes:
+        """The next line, with those after it that fit into one write."""
+        chunk = self._waiting.popleft()
+        while self._waiting and len(chunk) + len(self._waiting[0]) <= CHUNK_BYTES:
+            chunk += self._waiting.popleft()
+        return chunk
 
     def finish(self) -> None:
         """Wait for a slow reader, as long as it reads: at most `FINISH_S` for its next step."""

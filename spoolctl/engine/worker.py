@@ -15,6 +15,7 @@ from contextlib import suppress
 from spoolctl.core.records import Claimed, Instant, NewWorker, Outcome, Recorded, Want
 from spoolctl.core.states import AttemptState, Reason
 from spoolctl.engine import sweep
+from spoolctl.engine.attempt import line_of
 from spoolctl.engine.clock import SystemClock, mono
 from spoolctl.engine.crew import Crew, Report
 from spoolctl.engine.errand import Errand, Turn
@@ -547,14 +548,8 @@ class Worker:
         After the next commands were started: they run meanwhile.
         """
         self._crew.tidy()
-        for claimed, outcome, recorded in self._settled:
-            if self._errand is not None:
-                break  # whoever asked for this one job tells of it
-            after = recorded.job_state.value if recorded.job_state else "discarded"
-            self._log(
-                f"spoolctl: job {claimed.job_id} attempt {claimed.attempt_no}"
-                f" {outcome.state.value} ({outcome.duration_s:.1f}s) -> {after}"
-            )
+        if self._settled and self._errand is None:  # else whoever asked for the job tells of it
+            self._log.all(line_of(*each) for each in self._settled)
         self._settled.clear()
 
     # -- the end ------------------------------------------------------------------------
