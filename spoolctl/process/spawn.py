@@ -106,14 +106,11 @@ def resign_as_subreaper() -> None:
 def is_subreaper() -> bool:
     """Whether orphans below this process become its children; False where that is unknown."""
     try:
-        import _ctypes
+        import ctypes
 
-        class Answer(_ctypes._SimpleCData):  # type: ignore[type-arg]
-            _type_ = "i"
-
-        answer = Answer(0)
-        return _prctl(_PR_GET_CHILD_SUBREAPER, _ctypes.byref(answer)) and answer.value != 0
-    except (ImportError, AttributeError):
+        answer = ctypes.c_int(0)
+        return _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer)) and answer.value != 0
+    except ImportError:
         return False
 
 
@@ -121,23 +118,11 @@ def _prctl(option: int, argument: object) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
-        return _call_prctl(option, argument, 0, 0, 0) == 0
-    except (ImportError, OSError, AttributeError):
-        return False
-
-
-def _call_prctl(*words: object) -> int:
-    try:
-        # What `ctypes` is made of: importing that takes longer than starting a command.
-        import _ctypes
-
-        ourselves = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # see dlopen(3)
-        address = _ctypes.dlsym(ourselves, "prctl")
-        return int(_ctypes.call_function(address, words))
-    except AttributeError:  # no part of it is documented
         import ctypes
 
-        return int(ctypes.CDLL(None).prctl(*words))
+        return bool(ctypes.CDLL(None).prctl(option, argument, 0, 0, 0) == 0)
+    except (ImportError, OSError, AttributeError):
+        return False
 
 
 def _spawn_here(
