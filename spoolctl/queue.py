@@ -417,6 +417,7 @@ class Queue:
         *,
         streams: Sequence[str] = STREAMS,
         attempt_no: int | None = None,
+        waits: bool = False,
         tail_lines: int | None = None,
         retries: bool = False,
         on_idle: Callable[[], None] | None = None,
@@ -424,7 +425,8 @@ class Queue:
     ) -> Iterator[Piece]:
         """What an attempt writes, as it comes, until it has ended.
 
-        Waits for the first attempt of a job that has not started. `tail_lines`: begin that
+        Waits for the first attempt of a job that has not started; with `waits` for
+        `attempt_no` as well. `tail_lines`: begin that
         many lines before the present end; None: at the first byte. `retries`: go on with
         the next attempts until the job has settled; `on_retry` is called with the job
         and each that has failed and was not the last. `on_idle` is called, some
@@ -447,6 +449,7 @@ class Queue:
                 job_id,
                 streams=tuple(streams),
                 attempt_no=attempt_no,
+                waits=waits,
                 tail_lines=tail_lines,
                 retries=retries,
                 sleep=sleep,

@@ -51,10 +51,11 @@ class Relay:
             os.close(report_write)
         self.helper = Helper(pid, report)
 
-    def begin(self, job_id: int) -> None:
-        """Write the output of this job, from its first byte until it has settled."""
+    def begin(self, job_id: int, attempt_no: int) -> None:
+        """Write the output of this job, from the first byte of this attempt, which need not
+        have begun, until the job has settled."""
         with suppress(BrokenPipeError):  # it has ended: `finish` tells why
-            os.write(self._leash, b"%d\n" % job_id)
+            os.write(self._leash, b"%d %d\n" % (job_id, attempt_no))
 
     def finish(self, timeout_s: float | None = None) -> None:
         """Wait until everything is written. With `timeout_s`: what there is now, if the
@@ -161,9 +162,16 @@ class _Mouth:
             if not part:
                 return DONE  # there is no job
             order += part
+        job_id, attempt_no = map(int, order.split())
         with suppress(_Finished, NotFound), Queue(self._path, create=False) as queue:
+            # Named: we may look only when it has failed already, and the next one runs.
             for piece in queue.follow(
-                int(order), retries=True, on_idle=self._look_around, on_retry=self._tell_retry
+                job_id,
+                attempt_no=attempt_no,
+                waits=True,
+                retries=True,
+                on_idle=self._look_around,
+                on_retry=self._tell_retry,
             ):
                 if piece.stream == "stdout":
                     self._write_out(piece.data)

@@ -190,7 +190,13 @@ def _announce(added: Added, stay: Stay) -> None:
             add.tell_start(added, app)
         app.out.note(f"spoolctl: job {added.job.id}")
     if stay.relay is not None:
-        stay.relay.begin(added.job.id)
+        stay.relay.begin(added.job.id, _first_attempt(added, app))
+
+
+def _first_attempt(added: Added, app: App) -> int:
+    """Which attempt's output comes first: of a job that is there already, its latest."""
+    latest = app.queue.attempt(added.job.id) if added.deduplicated else None
+    return 1 if latest is None else latest.attempt_no
 
 
 def _see_through(job: Job, options: WorkOptions, stay: Stay) -> Job:

@@ -203,6 +203,8 @@ class Follower:
     """Follows a job's output from another process, until the attempt has ended.
 
     `sleep(seconds)` returns early when something may have happened in the queue.
+    `attempt_no`: the attempt to begin with; None: the latest. With `waits` it need not have
+    begun; the first is waited for in any case.
     `tail_lines`: begin with the last lines of the attempt that is followed first; None: with
     its first byte. `retries`: go on with later attempts until the job has settled; `on_retry`
     is called with the job and the attempt after each that was not its last, unless a worker
@@ -216,6 +218,7 @@ class Follower:
         *,
         streams: tuple[str, ...] = STREAMS,
         attempt_no: int | None = None,
+        waits: bool = False,
         tail_lines: int | None = None,
         retries: bool = False,
         sleep: Callable[[float], None],
@@ -225,6 +228,7 @@ class Follower:
         self._job_id = job_id
         self._streams = streams
         self._attempt_no = attempt_no
+        self._waits = waits
         self._tail_lines = tail_lines
         self._retries = retries
         self._sleep = sleep
@@ -251,6 +255,8 @@ class Follower:
 
     def _first(self) -> Attempt | None:
         """The attempt to begin with; waits for the first one of a job not started yet."""
+        if self._waits and self._attempt_no is not None:
+            return self._next(self._attempt_no - 1)
         attempt = self._store.attempt(self._job_id, self._attempt_no)
         return attempt if attempt is not None else self._next(0)
 

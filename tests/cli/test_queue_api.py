@@ -237,6 +237,22 @@ def test_following_from_python(queue: Queue) -> None:
     }
 
 
+def test_following_begins_where_it_is_told(queue: Queue) -> None:
+    queue.add(
+        ["sh", "-c", "echo $SPOOLCTL_ATTEMPT; exit 1"],
+        max_retries=2,
+        policy=RetryPolicy(delays_s=(0.0,)),
+    )
+    drain(queue)
+    assert [piece.data for piece in queue.follow(1, retries=True)] == [b"3\n"]
+    for first in (1, 2, 3):
+        pieces = list(queue.follow(1, attempt_no=first, waits=True, retries=True))
+        assert [piece.attempt_no for piece in pieces] == [1, 2, 3][first - 1 :]
+    assert list(queue.follow(1, attempt_no=4, waits=True, retries=True)) == []
+    with pytest.raises(NotFound):
+        list(queue.follow(1, attempt_no=4))
+
+
 def test_the_api_is_documented_and_typed() -> None:
     for name, member in inspect.getmembers(Queue):
         if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):

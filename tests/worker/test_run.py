@@ -148,6 +148,24 @@ def test_retries_are_waited_for_and_told(bench: Bench, start: Start) -> None:
     assert len(workers) == 1
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds the relay in /proc")
+def test_attempts_that_were_over_before_anybody_looked_are_told(bench: Bench, start: Start) -> None:
+    """The process that writes the output is held up from its beginning until the last attempt."""
+    script = 'echo try $SPOOLCTL_ATTEMPT; [ "$SPOOLCTL_ATTEMPT" = 3 ] && echo > three'
+    process = start("--retry-delay", "0.05", "-c", script)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    eventually(lambda: children.read_text())
+    relay = int(children.read_text().split()[0])
+    os.kill(relay, signal.SIGSTOP)
+    try:
+        bench.wait_file("three")
+    finally:
+        os.kill(relay, signal.SIGCONT)
+    status, out, err = end_of(process)
+    assert (status, out) == (0, "try 1\ntry 2\ntry 3\n")
+    assert err.count("is tried again") == 2
+
+
 def test_a_delay_is_waited_for(start: Start) -> None:
     begun = time.monotonic()
     assert end_of(start("--after", "0.3s", "--", "true"))[0] == 0
