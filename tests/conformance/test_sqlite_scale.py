@@ -42,7 +42,7 @@ STATEMENTS = {
     and not name.endswith("COLUMNS")
 }
 STATEMENTS |= {f"MOVE_JOB to {state.value}": text for state, text in sql.MOVE_JOB.items()}
-STATEMENTS["add_events"] = sql.add_events(sql.MOST_EVENTS)
+STATEMENTS["ADD_EVENTS"] = sql.ADD_EVENTS[sql.MOST_EVENTS]
 
 
 SCAN = re.compile(r"SCAN (?:TABLE )?(\w+)(?: AS \w+)?(?: USING (?:COVERING )?INDEX (\w+))?")

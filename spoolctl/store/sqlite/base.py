@@ -122,7 +122,7 @@ class Base:
         while self._notes:
             rows_now, self._notes = self._notes[: sql.MOST_EVENTS], self._notes[sql.MOST_EVENTS :]
             values = [value for row in rows_now for value in row]
-            self._c.execute(sql.add_events(len(rows_now)), values)
+            self._c.execute(sql.ADD_EVENTS[len(rows_now)], values)
 
     # -- shared look-ups ----------------------------------------------------------------
 

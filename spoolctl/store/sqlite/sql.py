@@ -112,13 +112,11 @@ ADD_BOOT = "INSERT INTO boots (boot_id) VALUES (?)"
 # -- ledger -----------------------------------------------------------------------------
 
 ADD_EVENT = "INSERT INTO events (job, at, event, worker, detail) VALUES (?, ?, ?, ?, ?)"
-MOST_EVENTS = 64
-"""How many `add_events` takes: SQLite before 3.32 binds no more than 999 values."""
-
-
-def add_events(count: int) -> str:
-    """ADD_EVENT for several: opens the table, and looks up its last number, only once."""
-    return ADD_EVENT + ", (?, ?, ?, ?, ?)" * (count - 1)
+# ADD_EVENT for none, one, and several: these open the table, and look up its last number, only
+# once.
+ADD_EVENTS = tuple(ADD_EVENT + ", (?, ?, ?, ?, ?)" * (count - 1) for count in range(65))
+MOST_EVENTS = len(ADD_EVENTS) - 1
+"""SQLite before 3.32 binds no more than 999 values."""
 
 
 LAST_EVENT_ID = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
