@@ -78,25 +78,6 @@ def test_a_migration_keeps_what_is_there(tmp_path: Path) -> None:
     assert layout(path) == (version, names)
 
 
-def test_a_rebuilt_table_gives_out_no_number_twice(tmp_path: Path) -> None:
-    """Numbers of jobs that were pruned before the migration stay theirs."""
-    old = tmp_path / "old.db"
-    shutil.copy(DATA / "layout-1.db", old)
-    db = sqlite3.connect(old)
-    numbers = "SELECT name, seq FROM sqlite_sequence ORDER BY name"
-    db.execute("UPDATE sqlite_sequence SET seq = seq + 100 WHERE name IN ('jobs', 'attempts')")
-    db.commit()
-    wanted = db.execute(numbers).fetchall()
-    tables = [name for name, _seq in wanted]
-    held = [db.execute(f"SELECT * FROM {name}").fetchall() for name in (*tables, "lanes")]
-    db.close()
-    opened(old).close()
-    db = sqlite3.connect(old)
-    assert db.execute(numbers).fetchall() == wanted
-    assert held == [db.execute(f"SELECT * FROM {name}").fetchall() for name in (*tables, "lanes")]
-    db.close()
-
-
 def test_a_running_program_stops_when_a_newer_one_migrates_its_file(tmp_path: Path) -> None:
     path = tmp_path / "queue.db"
     desk = Desk(opened(path), Clock())
@@ -231,9 +212,11 @@ def test_creators_that_race_all_get_their_queue(tmp_path: Path) -> None:
 
 
 RELEASED = sorted(DATA.glob("layout-*.db"))
+# Made by 0.1.0 before its release: the checks of layout 1 had another form.
+OLDER = [DATA / "before-release.db", *RELEASED]
 
 
-@pytest.mark.parametrize("released", RELEASED, ids=[path.stem for path in RELEASED])
+@pytest.mark.parametrize("released", OLDER, ids=[path.stem for path in OLDER])
 def test_files_of_every_released_layout_open(tmp_path: Path, released: Path) -> None:
     path = tmp_path / "queue.db"
     shutil.copy(released, path)
@@ -289,7 +272,10 @@ def test_only_what_old_sqlite_knows_is_used() -> None:
             assert not {"DROP", "COLUMN"} <= set(words)
 
 
-def test_types_are_enforced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("old", [False, True], ids=["new", "made before"])
+def test_types_are_enforced(tmp_path: Path, old: bool) -> None:
+    if old:  # its checks have another form
+        shutil.copy(DATA / "before-release.db", tmp_path / "queue.db")
     store = opened(tmp_path / "queue.db")
     Desk(store, Clock()).add()
     Desk(store, Clock()).claim_one()

@@ -15,34 +15,40 @@ the first only):
 
 from __future__ import annotations
 
+# Checks that cost little, in the tables of every move (docs/adr/0012-checks-without-functions.md).
+# A list of words (`IN`) is a little table that SQLite makes for each statement and throws away;
+# and a function (`typeof`) could fail, so a statement that calls one and fires a trigger copies
+# every page before changing it. Of a type is what equals itself as one: 1.5, 'x' and x'00' are
+# no integers; null passes, as it passes every check. `length` of a token has no such other form.
 _JOBS = """
 CREATE TABLE jobs (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   state TEXT NOT NULL
-    CHECK (state IN ('queued', 'running', 'done', 'failed', 'dead', 'canceled')),
+    CHECK (state = 'queued' OR state = 'running'
+      OR state = 'done' OR state = 'failed' OR state = 'dead' OR state = 'canceled'),
   ready INTEGER NOT NULL CHECK (ready IN (0, 1)),
-  queue TEXT NOT NULL CHECK (typeof(queue) = 'text'),
-  priority INTEGER NOT NULL CHECK (typeof(priority) = 'integer'),
-  run_at REAL NOT NULL CHECK (typeof(run_at) = 'real'),
-  due_clock INTEGER CHECK (typeof(due_clock) IN ('integer', 'null')),
-  due REAL CHECK (typeof(due) IN ('real', 'null')),
-  attempts INTEGER NOT NULL CHECK (typeof(attempts) = 'integer' AND attempts >= 0),
-  crashes INTEGER NOT NULL CHECK (typeof(crashes) = 'integer' AND crashes >= 0),
-  max_retries INTEGER NOT NULL CHECK (typeof(max_retries) = 'integer'),
-  max_crashes INTEGER CHECK (typeof(max_crashes) IN ('integer', 'null')),
-  timeout_s INTEGER CHECK (typeof(timeout_s) IN ('integer', 'null')),
-  created_at REAL NOT NULL CHECK (typeof(created_at) = 'real'),
-  started_at REAL CHECK (typeof(started_at) IN ('real', 'null')),
-  finished_at REAL CHECK (typeof(finished_at) IN ('real', 'null')),
-  last_exit_code INTEGER CHECK (typeof(last_exit_code) IN ('integer', 'null')),
-  last_error TEXT CHECK (typeof(last_error) IN ('text', 'null')),
-  last_reason TEXT CHECK (typeof(last_reason) IN ('text', 'null')),
-  context INTEGER NOT NULL CHECK (typeof(context) = 'integer'),
-  argv TEXT NOT NULL CHECK (typeof(argv) = 'text'),
-  key TEXT CHECK (typeof(key) IN ('text', 'null')),
-  tags TEXT CHECK (typeof(tags) IN ('text', 'null')),
-  note TEXT CHECK (typeof(note) IN ('text', 'null')),
-  asked TEXT CHECK (typeof(asked) IN ('text', 'null')),
+  queue TEXT NOT NULL CHECK (queue = CAST(queue AS TEXT)),
+  priority INTEGER NOT NULL CHECK (priority = CAST(priority AS INTEGER)),
+  run_at REAL NOT NULL CHECK (run_at = CAST(run_at AS REAL)),
+  due_clock INTEGER CHECK (due_clock = CAST(due_clock AS INTEGER)),
+  due REAL CHECK (due = CAST(due AS REAL)),
+  attempts INTEGER NOT NULL CHECK (attempts = CAST(attempts AS INTEGER) AND attempts >= 0),
+  crashes INTEGER NOT NULL CHECK (crashes = CAST(crashes AS INTEGER) AND crashes >= 0),
+  max_retries INTEGER NOT NULL CHECK (max_retries = CAST(max_retries AS INTEGER)),
+  max_crashes INTEGER CHECK (max_crashes = CAST(max_crashes AS INTEGER)),
+  timeout_s INTEGER CHECK (timeout_s = CAST(timeout_s AS INTEGER)),
+  created_at REAL NOT NULL CHECK (created_at = CAST(created_at AS REAL)),
+  started_at REAL CHECK (started_at = CAST(started_at AS REAL)),
+  finished_at REAL CHECK (finished_at = CAST(finished_at AS REAL)),
+  last_exit_code INTEGER CHECK (last_exit_code = CAST(last_exit_code AS INTEGER)),
+  last_error TEXT CHECK (last_error = CAST(last_error AS TEXT)),
+  last_reason TEXT CHECK (last_reason = CAST(last_reason AS TEXT)),
+  context INTEGER NOT NULL CHECK (context = CAST(context AS INTEGER)),
+  argv TEXT NOT NULL CHECK (argv = CAST(argv AS TEXT)),
+  key TEXT CHECK (key = CAST(key AS TEXT)),
+  tags TEXT CHECK (tags = CAST(tags AS TEXT)),
+  note TEXT CHECK (note = CAST(note AS TEXT)),
+  asked TEXT CHECK (asked = CAST(asked AS TEXT)),
   CHECK (ready = 0 OR state = 'queued'),
   CHECK (due IS NULL OR (state = 'queued' AND ready = 0)),
   CHECK ((due IS NULL) = (due_clock IS NULL))
@@ -75,20 +81,21 @@ CREATE TABLE workers (
 _ATTEMPTS = """
 CREATE TABLE attempts (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
-  job INTEGER NOT NULL CHECK (typeof(job) = 'integer'),
-  no INTEGER NOT NULL CHECK (typeof(no) = 'integer'),
-  token BLOB NOT NULL CHECK (typeof(token) = 'blob' AND length(token) = 16),
+  job INTEGER NOT NULL CHECK (job = CAST(job AS INTEGER)),
+  no INTEGER NOT NULL CHECK (no = CAST(no AS INTEGER)),
+  token BLOB NOT NULL CHECK (token = CAST(token AS BLOB) AND length(token) = 16),
   state TEXT NOT NULL CHECK
-    (state IN ('running', 'succeeded', 'failed', 'timed_out', 'abandoned', 'canceled')),
-  worker INTEGER CHECK (typeof(worker) IN ('integer', 'null')),
-  started_at REAL NOT NULL CHECK (typeof(started_at) = 'real'),
-  finished_at REAL CHECK (typeof(finished_at) IN ('real', 'null')),
-  duration_s REAL CHECK (typeof(duration_s) IN ('real', 'null')),
-  gone_at REAL CHECK (typeof(gone_at) IN ('real', 'null')),
-  exit_code INTEGER CHECK (typeof(exit_code) IN ('integer', 'null')),
-  error TEXT CHECK (typeof(error) IN ('text', 'null')),
-  reason TEXT CHECK (typeof(reason) IN ('text', 'null')),
-  survivors INTEGER CHECK (typeof(survivors) IN ('integer', 'null')),
+    (state = 'running' OR state = 'succeeded' OR state = 'failed'
+      OR state = 'timed_out' OR state = 'abandoned' OR state = 'canceled'),
+  worker INTEGER CHECK (worker = CAST(worker AS INTEGER)),
+  started_at REAL NOT NULL CHECK (started_at = CAST(started_at AS REAL)),
+  finished_at REAL CHECK (finished_at = CAST(finished_at AS REAL)),
+  duration_s REAL CHECK (duration_s = CAST(duration_s AS REAL)),
+  gone_at REAL CHECK (gone_at = CAST(gone_at AS REAL)),
+  exit_code INTEGER CHECK (exit_code = CAST(exit_code AS INTEGER)),
+  error TEXT CHECK (error = CAST(error AS TEXT)),
+  reason TEXT CHECK (reason = CAST(reason AS TEXT)),
+  survivors INTEGER CHECK (survivors = CAST(survivors AS INTEGER)),
   stdout_bytes INTEGER NOT NULL DEFAULT 0,
   stderr_bytes INTEGER NOT NULL DEFAULT 0,
   in_files INTEGER NOT NULL DEFAULT 0,
@@ -211,39 +218,6 @@ CREATE TRIGGER attempt_deleted AFTER DELETE ON attempts BEGIN
 END
 """
 
-_INDEXES = (
-    # Claims: one lane, and all lanes.
-    "CREATE INDEX ready_in_lane ON jobs (queue, priority DESC, run_at) WHERE ready = 1",
-    "CREATE INDEX ready_anywhere ON jobs (priority DESC, run_at) WHERE ready = 1",
-    # Promotion: who is due next, and who is due with the highest priority.
-    "CREATE INDEX due_in_lane ON jobs (queue, due_clock, due) WHERE due IS NOT NULL",
-    "CREATE INDEX due_anywhere ON jobs (due_clock, due, queue) WHERE due IS NOT NULL",
-    "CREATE INDEX due_in_lane_by_priority ON jobs (queue, due_clock, priority DESC, due)"
-    " WHERE due IS NOT NULL",
-    "CREATE INDEX due_anywhere_by_priority ON jobs (due_clock, priority DESC, due)"
-    " WHERE due IS NOT NULL",
-    "CREATE INDEX held ON jobs (id) WHERE state = 'queued' AND ready = 0 AND due IS NULL",
-    # Lists, retention, keys. Every index ends with the id; a list by state merges its lanes:
-    # an index of states alone would be written three times in the life of every job.
-    "CREATE INDEX jobs_by_lane ON jobs (queue, state)",
-    "CREATE INDEX jobs_by_priority ON jobs (priority)",
-    "CREATE INDEX jobs_by_end ON jobs (state, finished_at) WHERE finished_at IS NOT NULL",
-    "CREATE INDEX jobs_by_key ON jobs (key, state) WHERE key IS NOT NULL",
-    "CREATE UNIQUE INDEX attempts_by_job ON attempts (job, no)",
-    "CREATE INDEX attempts_living ON attempts (job, worker) WHERE gone_at IS NULL",
-    "CREATE INDEX attempts_in_files ON attempts (token) WHERE in_files > 0",
-)
-
-_TRIGGERS = (
-    _JOB_ADDED,
-    _JOB_MOVED,
-    _JOB_CHANGED_QUEUE,
-    _JOB_DELETED,
-    _ATTEMPT_STARTED,
-    _ATTEMPT_GONE,
-    _ATTEMPT_DELETED,
-)
-
 _FIRST = (
     _JOBS,
     _WORKERS,
@@ -268,102 +242,37 @@ _FIRST = (
     "CREATE INDEX events_by_job ON events (job)",
     "CREATE TABLE recoveries (attempt INTEGER PRIMARY KEY, verdict TEXT NOT NULL,"
     " reason TEXT NOT NULL, at REAL NOT NULL, heartbeat_boot REAL)",
-    *_INDEXES,
+    # Claims: one lane, and all lanes.
+    "CREATE INDEX ready_in_lane ON jobs (queue, priority DESC, run_at) WHERE ready = 1",
+    "CREATE INDEX ready_anywhere ON jobs (priority DESC, run_at) WHERE ready = 1",
+    # Promotion: who is due next, and who is due with the highest priority.
+    "CREATE INDEX due_in_lane ON jobs (queue, due_clock, due) WHERE due IS NOT NULL",
+    "CREATE INDEX due_anywhere ON jobs (due_clock, due, queue) WHERE due IS NOT NULL",
+    "CREATE INDEX due_in_lane_by_priority ON jobs (queue, due_clock, priority DESC, due)"
+    " WHERE due IS NOT NULL",
+    "CREATE INDEX due_anywhere_by_priority ON jobs (due_clock, priority DESC, due)"
+    " WHERE due IS NOT NULL",
+    "CREATE INDEX held ON jobs (id) WHERE state = 'queued' AND ready = 0 AND due IS NULL",
+    # Lists, retention, keys. Every index ends with the id; a list by state merges its lanes:
+    # an index of states alone would be written three times in the life of every job.
+    "CREATE INDEX jobs_by_lane ON jobs (queue, state)",
+    "CREATE INDEX jobs_by_priority ON jobs (priority)",
+    "CREATE INDEX jobs_by_end ON jobs (state, finished_at) WHERE finished_at IS NOT NULL",
+    "CREATE INDEX jobs_by_key ON jobs (key, state) WHERE key IS NOT NULL",
+    "CREATE UNIQUE INDEX attempts_by_job ON attempts (job, no)",
+    "CREATE INDEX attempts_living ON attempts (job, worker) WHERE gone_at IS NULL",
+    "CREATE INDEX attempts_in_files ON attempts (token) WHERE in_files > 0",
     "CREATE INDEX workers_here ON workers (id) WHERE ended_at IS NULL",
-    *_TRIGGERS,
+    _JOB_ADDED,
+    _JOB_MOVED,
+    _JOB_CHANGED_QUEUE,
+    _JOB_DELETED,
+    _ATTEMPT_STARTED,
+    _ATTEMPT_GONE,
+    _ATTEMPT_DELETED,
 )
 
-# The tables of every move with checks that say the same at less cost. A list of words (`IN`)
-# is a little table that SQLite makes for each statement and throws away; and a function
-# (`typeof`) could fail, so a statement that calls one and fires a trigger copies every page
-# before changing it. Of a type is what equals itself as one: 1.5, 'x' and x'00' are no
-# integers; null passes, as it passes every check. `length` of a token has no such other form.
-_JOBS_CHECKED_CHEAPLY = """
-CREATE TABLE new_jobs (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  state TEXT NOT NULL
-    CHECK (state = 'queued' OR state = 'running'
-      OR state = 'done' OR state = 'failed' OR state = 'dead' OR state = 'canceled'),
-  ready INTEGER NOT NULL CHECK (ready IN (0, 1)),
-  queue TEXT NOT NULL CHECK (queue = CAST(queue AS TEXT)),
-  priority INTEGER NOT NULL CHECK (priority = CAST(priority AS INTEGER)),
-  run_at REAL NOT NULL CHECK (run_at = CAST(run_at AS REAL)),
-  due_clock INTEGER CHECK (due_clock = CAST(due_clock AS INTEGER)),
-  due REAL CHECK (due = CAST(due AS REAL)),
-  attempts INTEGER NOT NULL CHECK (attempts = CAST(attempts AS INTEGER) AND attempts >= 0),
-  crashes INTEGER NOT NULL CHECK (crashes = CAST(crashes AS INTEGER) AND crashes >= 0),
-  max_retries INTEGER NOT NULL CHECK (max_retries = CAST(max_retries AS INTEGER)),
-  max_crashes INTEGER CHECK (max_crashes = CAST(max_crashes AS INTEGER)),
-  timeout_s INTEGER CHECK (timeout_s = CAST(timeout_s AS INTEGER)),
-  created_at REAL NOT NULL CHECK (created_at = CAST(created_at AS REAL)),
-  started_at REAL CHECK (started_at = CAST(started_at AS REAL)),
-  finished_at REAL CHECK (finished_at = CAST(finished_at AS REAL)),
-  last_exit_code INTEGER CHECK (last_exit_code = CAST(last_exit_code AS INTEGER)),
-  last_error TEXT CHECK (last_error = CAST(last_error AS TEXT)),
-  last_reason TEXT CHECK (last_reason = CAST(last_reason AS TEXT)),
-  context INTEGER NOT NULL CHECK (context = CAST(context AS INTEGER)),
-  argv TEXT NOT NULL CHECK (argv = CAST(argv AS TEXT)),
-  key TEXT CHECK (key = CAST(key AS TEXT)),
-  tags TEXT CHECK (tags = CAST(tags AS TEXT)),
-  note TEXT CHECK (note = CAST(note AS TEXT)),
-  asked TEXT CHECK (asked = CAST(asked AS TEXT)),
-  CHECK (ready = 0 OR state = 'queued'),
-  CHECK (due IS NULL OR (state = 'queued' AND ready = 0)),
-  CHECK ((due IS NULL) = (due_clock IS NULL))
-)
-"""
-
-_ATTEMPTS_CHECKED_CHEAPLY = """
-CREATE TABLE new_attempts (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  job INTEGER NOT NULL CHECK (job = CAST(job AS INTEGER)),
-  no INTEGER NOT NULL CHECK (no = CAST(no AS INTEGER)),
-  token BLOB NOT NULL CHECK (token = CAST(token AS BLOB) AND length(token) = 16),
-  state TEXT NOT NULL CHECK
-    (state = 'running' OR state = 'succeeded' OR state = 'failed'
-      OR state = 'timed_out' OR state = 'abandoned' OR state = 'canceled'),
-  worker INTEGER CHECK (worker = CAST(worker AS INTEGER)),
-  started_at REAL NOT NULL CHECK (started_at = CAST(started_at AS REAL)),
-  finished_at REAL CHECK (finished_at = CAST(finished_at AS REAL)),
-  duration_s REAL CHECK (duration_s = CAST(duration_s AS REAL)),
-  gone_at REAL CHECK (gone_at = CAST(gone_at AS REAL)),
-  exit_code INTEGER CHECK (exit_code = CAST(exit_code AS INTEGER)),
-  error TEXT CHECK (error = CAST(error AS TEXT)),
-  reason TEXT CHECK (reason = CAST(reason AS TEXT)),
-  survivors INTEGER CHECK (survivors = CAST(survivors AS INTEGER)),
-  stdout_bytes INTEGER NOT NULL DEFAULT 0,
-  stderr_bytes INTEGER NOT NULL DEFAULT 0,
-  in_files INTEGER NOT NULL DEFAULT 0,
-  capture TEXT
-)
-"""
-
-
-def _moved(name: str) -> tuple[str, ...]:
-    """Statements that put the table new_NAME, with all that NAME holds, in its place."""
-    return (
-        f"INSERT INTO new_{name} SELECT * FROM {name}",
-        # The last number that was ever given out, lest it is given out again.
-        f"DELETE FROM sqlite_sequence WHERE name = 'new_{name}'",
-        f"INSERT INTO sqlite_sequence (name, seq)"
-        f" SELECT 'new_{name}', seq FROM sqlite_sequence WHERE name = '{name}'",
-        f"DROP TABLE {name}",
-        f"ALTER TABLE new_{name} RENAME TO {name}",
-    )
-
-
-_CHEAPER_CHECKS = (
-    # First of all: a trigger that names a table which is not there stops ALTER TABLE.
-    *(f"DROP TRIGGER {trigger.split()[2]}" for trigger in _TRIGGERS),
-    _JOBS_CHECKED_CHEAPLY,
-    *_moved("jobs"),
-    _ATTEMPTS_CHECKED_CHEAPLY,
-    *_moved("attempts"),
-    *_INDEXES,
-    *_TRIGGERS,
-)
-
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _CHEAPER_CHECKS)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
 """MIGRATIONS[n] leads from version n to n + 1."""
 
 SCHEMA_VERSION = len(MIGRATIONS)
