@@ -18,6 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Where commands are looked for: that of a plain login, not the developer's.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+TRUE = shutil.which("true", path=PATH) or "/bin/true"
+"""The command of every drain, named so that nobody has to search for it."""
+
 
 class Result(NamedTuple):
     """One measured figure: the median of `values`, in `unit`.

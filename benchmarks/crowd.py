@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.base import Bench, Result, figure, fill, ratios, stop
+from benchmarks.base import TRUE, Bench, Result, figure, fill, ratios, stop
 
 WORKERS, ADDERS = 32, 8
 
@@ -145,7 +145,7 @@ def _ledger(bench: Bench, jobs: int) -> tuple[list[str], float]:
     """The lines that a follower would print for a drain, and how long that drain takes."""
     with bench.folder() as folder:
         path = folder / "queue.db"
-        fill(path, [["true"]] * jobs)
+        fill(path, [[TRUE]] * jobs)
         began = time.perf_counter()
         bench.run(bench.spool("work", "--db", path, "--drain", "-j", "4"), folder)
         took = time.perf_counter() - began
@@ -164,7 +164,7 @@ def _drain(
 ) -> float:
     with bench.folder() as folder:
         path = folder / "queue.db"
-        fill(path, [["true"]] * jobs)
+        fill(path, [[TRUE]] * jobs)
         watchers = beside(folder)
         time.sleep(1)
         over = threading.Event()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import peers
-from benchmarks.base import Bench, Result, figure, fill, ratios
+from benchmarks.base import TRUE, Bench, Result, figure, fill, ratios
 from spoolctl.core.states import State
 
 FULL = 2000
@@ -30,7 +30,7 @@ def ours(bench: Bench, jobs: int, width: int) -> Callable[[], float]:
 
     def measure() -> float:
         with bench.folder() as folder:
-            fill(folder / "queue.db", [["true"]] * jobs)
+            fill(folder / "queue.db", [[TRUE]] * jobs)
             words = bench.spool("work", "--db", "queue.db", "--drain", "-j", str(width))
             took = bench.seconds_of(words, folder)
             _check(folder / "queue.db", jobs)
@@ -106,7 +106,7 @@ def several_workers(bench: Bench) -> list[Result]:
         import time
 
         with bench.folder() as folder:
-            fill(folder / "queue.db", [["true"]] * jobs)
+            fill(folder / "queue.db", [[TRUE]] * jobs)
             words = bench.spool("work", "--db", "queue.db", "--drain")
             logs = [(folder / f"log{number}").open("w+b") for number in range(4)]
             began = time.perf_counter()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.base import Bench, stop, until
+from benchmarks.base import TRUE, Bench, stop, until
 
 DEBIAN = (
     "task-spooler", "nq", "parallel", "redis-server", "redis-tools", "libjemalloc2", "liblzf1",
@@ -102,7 +102,7 @@ def _task_spooler(bench: Bench, jobs: int, width: int) -> Callable[[], float]:
                 # Everything queues up behind a job that waits for the gate to open.
                 bench.run([tsp, "sh", "-c", f"read line < {gate}"], folder, env=env)
                 for _ in range(jobs):
-                    last = bench.run([tsp, "true"], folder, env=env).stdout.strip()
+                    last = bench.run([tsp, TRUE], folder, env=env).stdout.strip()
                 began = time.perf_counter()
                 gate.write_text("go\n")
                 bench.run([tsp, "-S", str(width)], folder, env=env)
@@ -133,7 +133,7 @@ def _nq(bench: Bench, jobs: int, width: int) -> Callable[[], float]:
             for env in envs:
                 bench.run([nq, "-q", "sh", "-c", f"read line < {gate}"], folder, env=env)
             for number in range(jobs):
-                bench.run([nq, "-q", "true"], folder, env=envs[number % width])
+                bench.run([nq, "-q", TRUE], folder, env=envs[number % width])
             began = time.perf_counter()
             gate_fd = os.open(gate, os.O_WRONLY)
             os.write(gate_fd, b"go\n" * width)
@@ -153,7 +153,7 @@ def _parallel(bench: Bench, jobs: int, width: int) -> Callable[[], float]:
         with bench.folder() as folder:
             (folder / "list").write_text("".join(f"{number}\n" for number in range(jobs)))
             words = [_program(bench, "parallel"), "--will-cite", "--joblog", "log", "-n0"]
-            took = bench.seconds_of([*words, "-j", str(width), "-a", "list", "true"], folder)
+            took = bench.seconds_of([*words, "-j", str(width), "-a", "list", TRUE], folder)
             if len((folder / "log").read_text().splitlines()) != jobs + 1:
                 raise RuntimeError("parallel: not all jobs are in the log")
             return took

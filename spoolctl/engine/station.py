@@ -29,7 +29,7 @@ class Station:
     """What one worker keeps open beside the database."""
 
     def __init__(
-        self, db_path: str, slots: int, *, grace_s: float, waits: bool, frees_slots: bool
+        self, db_path: str, slots: int, *, grace_s: float, waits: bool, frees_slots: bool = False
     ) -> None:
         """Make the files. `waits`: ring this worker when anything settles too (drain).
 
