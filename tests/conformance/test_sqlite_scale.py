@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -239,6 +240,19 @@ OPERATIONS: dict[str, Callable[[Desk], object]] = {
     "list since by priority": lambda desk: desk.find(
         20, sort="priority", since=desk.clock.at + 99.0
     ),
+    "list by tag and a state that none has": lambda desk: desk.find(
+        20, tags=(("t", "1"),), states=(State.DEAD,)
+    ),
+    "list by tag and a queue that is not there": lambda desk: desk.find(
+        20, tags=(("t", "1"),), queue="nowhere"
+    ),
+    "list by two tags": lambda desk: desk.find(20, tags=(("t", "1"), ("nobody", "has"))),
+    "list by priority, of a queue that has none": lambda desk: desk.find(
+        20, priority_min=5000, queue="q1"
+    ),
+    "list by priority, of several states": lambda desk: desk.find(
+        20, priority_min=1009, states=(State.QUEUED, State.RUNNING, State.DEAD)
+    ),
     "suspects": lambda desk: desk.suspects(),
     "heal": lambda desk: desk.store.heal(now=desk.clock.now()),
     "register": lambda desk: desk.register("another"),
@@ -246,6 +260,16 @@ OPERATIONS: dict[str, Callable[[Desk], object]] = {
     "events": lambda desk: desk.store.events(since_id=0, job_id=None, limit=50),
     "events of a job": lambda desk: desk.store.events(since_id=0, job_id=2, limit=50),
 }
+
+
+for _sort in ("finished", "priority", "started", "next-run"):
+    # What the counters know not to be there is not looked for, in whatever order.
+    OPERATIONS[f"list by {_sort} what no queue has"] = partial(
+        lambda sort, desk: desk.find(20, sort=sort, states=(State.DEAD,)), _sort
+    )
+    OPERATIONS[f"list by {_sort} a queue that is not there"] = partial(
+        lambda sort, desk: desk.find(20, sort=sort, queue="nowhere", reverse=True), _sort
+    )
 
 
 @pytest.fixture(scope="module")
