@@ -241,12 +241,12 @@ OPERATIONS: dict[str, Callable[[Desk], object]] = {
         20, sort="priority", since=desk.clock.at + 99.0
     ),
     "list by tag and a state that none has": lambda desk: desk.find(
-        20, tags=(("t", "1"),), states=(State.DEAD,)
+        20, tags=(("all", "x"),), states=(State.DEAD,)
     ),
     "list by tag and a queue that is not there": lambda desk: desk.find(
-        20, tags=(("t", "1"),), queue="nowhere"
+        20, tags=(("all", "x"),), queue="nowhere"
     ),
-    "list by two tags": lambda desk: desk.find(20, tags=(("t", "1"), ("nobody", "has"))),
+    "list by two tags": lambda desk: desk.find(20, tags=(("all", "x"), ("nobody", "has"))),
     "list by priority, of a queue that has none": lambda desk: desk.find(
         20, priority_min=5000, queue="q1"
     ),
@@ -279,7 +279,10 @@ def small_and_large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
     for number in (100, 6_000):
         desk = Desk(opened(tmp_path_factory.mktemp("scale") / "queue.db"), Clock())
         desk.store.add(
-            [job(queue="q0", tags=(("t", str(n % 50)),), priority=9) for n in range(number)],
+            [
+                job(queue="q0", tags=(("t", str(n % 50)), ("all", "x")), priority=9)
+                for n in range(number)
+            ],
             now=desk.clock.now(),
         )
         while claimed := desk.claim(500):
