@@ -111,7 +111,10 @@ class Ringer:
             return
         if changed_ns == self._empty_ns:
             return
-        names = _names(self._folder)
+        try:
+            names = os.listdir(self._folder)
+        except OSError:  # too few descriptors: who waits cannot be told, now or by this later
+            return
         tokens = [
             name[: -len(_SUFFIX)] for name in names if name.endswith(_SUFFIX) and name != self._own
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -126,8 +127,8 @@ def test_a_ringer_looks_again_only_after_a_change(
     folder: str, fraction_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
-    names = bell._names
-    monkeypatch.setattr(bell, "_names", lambda path: (looks.append(path), names(path))[1])
+    names = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: (looks.append(path), names(path))[1])
     ringer = Ringer(folder, besides="own")
     long_ago_ns = time.time_ns() // 10**9 * 10**9 - 60 * 10**9 + fraction_ns
     os.utime(folder, ns=(long_ago_ns, long_ago_ns))
@@ -145,6 +146,23 @@ def test_a_ringer_looks_again_only_after_a_change(
     # It changed a moment ago: the next change may show the same time.
     ringer.ring()
     assert len(looks) == 6
+
+
+def test_a_ringer_that_cannot_look_does_not_take_it_for_nobody(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptor_left(path: str) -> list[str]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    ringer = Ringer(folder, besides="own")
+    with contextlib.closing(Bell.create(folder, "guest")) as guest:
+        long_ago_ns = time.time_ns() - 60 * 10**9
+        os.utime(folder, ns=(long_ago_ns, long_ago_ns))
+        with monkeypatch.context() as scarce:
+            scarce.setattr(os, "listdir", no_descriptor_left)
+            ringer.ring()
+        ringer.ring()
+        assert _rings(guest) == [True]
 
 
 def test_a_ringer_lives_with_a_folder_that_comes_and_goes(tmp_path: Path) -> None:
