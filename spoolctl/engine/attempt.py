@@ -28,17 +28,20 @@ SHUT_DOWN = "worker shut down"
 
 
 # No fault of the job's, and likely to pass: worth waiting for instead of spending its budget.
-# (A file system that has met an error is often mounted anew, read-only.)
-_PASSING = frozenset(
-    {
-        *(errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
-        *(errno.EIO, errno.EROFS),
-    }
+_SCARCE = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 )
+# A file system that has met an error is often mounted anew, read-only.
+_FAILING = frozenset({errno.EIO, errno.EROFS})
 
 
 class NoResources(Exception):
     """The machine is short of something (disk, memory, processes, files); try again later."""
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the disk does not serve: to let go of what is not needed would not help."""
+        return getattr(self.__cause__, "errno", None) in _FAILING
 
 
 class Why(Enum):
@@ -221,7 +224,7 @@ def start(
         roster.announce(slot.index, claimed.token, slot.lock_path)
         streams = Streams(db_path, claimed.token, spares)
     except OSError as error:
-        if error.errno in _PASSING:
+        if error.errno in _SCARCE | _FAILING:
             raise NoResources(words_of(error)) from error
         raise SpawnFailed(f"cannot create output files: {words_of(error)}") from error
     stdin_fd = -1

@@ -135,6 +135,11 @@ class Crew:
                 self._report_idle(one, AttemptState.FAILED, Reason.SPAWN_FAILED, text)
                 self._deadlines.sooner("again", 0.0)
             except NoResources as error:
+                if (self._over or self._recorded) and not error.is_failing:
+                    # They still have descriptors open, and count as processes.
+                    self.tidy()
+                    pending.insert(0, one)
+                    continue
                 mono = self._mono()
                 self._patience.pause("start", error, mono)
                 self._deadlines.sooner("again", mono + RESOURCES_PAUSE_S)

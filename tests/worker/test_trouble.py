@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from spoolctl import Queue
 from tests.helpers import clean_env, eventually
 from tests.worker.conftest import Bench, alive
 
@@ -128,6 +129,19 @@ def test_too_few_open_files_delay_jobs_and_fail_none(bench: Bench) -> None:
     assert worker.returncode == 0, log
     assert "waiting: " in log
     assert {bench.job(job)["state"] for job in jobs} == {"done"}
+
+
+def test_what_was_recorded_keeps_no_descriptors_from_the_next_commands(bench: Bench) -> None:
+    """Two streams a slot fit; those of the commands before them are let go for these."""
+    with Queue(bench.db) as queue:
+        queue.add_many([["true"]] * 200)
+    worker = bench.work(
+        "--drain", "-j", "8",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (44, 44)),
+    )  # fmt: skip
+    _, log = worker.communicate(timeout=60)
+    assert worker.returncode == 0, log
+    assert "waiting: " not in log
 
 
 @pytest.fixture
