@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -69,7 +70,8 @@ class LineLog:
     """Writes lines to a descriptor as far as that is possible without waiting."""
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self._given = fd
+        self._fd = _unblocked(fd)
         self._waiting: deque[bytes] = deque()
         self._lost = 0
 
@@ -101,11 +103,15 @@ class LineLog:
     def flush(self) -> None:
         """Write what can be written now."""
         while self._waiting:
+            chunk = b""
             try:
                 if not writable(self._fd):
                     return
                 chunk = self._next_chunk()
                 sent = os.write(self._fd, chunk[:CHUNK_BYTES])
+            except BlockingIOError:
+                self._waiting.appendleft(chunk)
+                return
             except OSError:  # closed, reader gone, disk full: the log is not worth a job
                 self._waiting.clear()
                 return
@@ -120,14 +126,45 @@ class LineLog:
         return chunk
 
     def finish(self) -> None:
-        """Wait for a slow reader, as long as it reads: at most `FINISH_S` for its next step."""
-        while self._waiting:
+        """Wait for a slow reader, as long as it reads: at most `FINISH_S` for its next step.
+
+        Lines may come after it, too.
+        """
+        left, until = self._left, time.monotonic() + FINISH_S
+        while self._waiting and time.monotonic() < until:
             try:
                 if not writable(self._fd, FINISH_S):
-                    return
+                    break
             except OSError:
-                return
+                break
             self.flush()
+            if self._left == left:
+                time.sleep(FINISH_S / 100)  # a terminal with too little room
+            else:
+                left, until = self._left, time.monotonic() + FINISH_S
+        if self._fd != self._given:
+            os.close(self._fd)
+            self._fd = self._given
+
+    @property
+    def _left(self) -> tuple[int, int]:
+        """Changes with everything that is written."""
+        return len(self._waiting), len(self._waiting[0]) if self._waiting else 0
+
+
+def _unblocked(fd: int) -> int:
+    """The terminal behind `fd`, opened anew not to wait; what is no terminal, as it is.
+
+    poll(2) calls a terminal writable that has not room for a line, and a write would wait for
+    whoever reads it. (O_NONBLOCK at `fd` itself would be for all who share it.)
+    """
+    try:
+        if os.isatty(fd):
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            return os.open(os.ttyname(fd), flags)
+    except OSError:  # another user's, or of another container
+        pass
+    return fd
 
 
 def writable(fd: int, timeout_s: float = 0.0) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import select
 import signal
 import subprocess
@@ -73,6 +75,60 @@ def test_the_log_does_not_wait_for_a_reader_that_does_not_read(
     assert [line for line in told if line.startswith("line")] == lines[: len(told) - 2]
     os.close(read)
     os.close(write)
+
+
+def test_the_log_does_not_wait_for_a_terminal_that_nobody_reads() -> None:
+    # In a process of its own: a write that waits for the reader would be for ever.
+    outside, terminal = pty.openpty()
+    code = """
+import sys
+from spoolctl.engine.log import LineLog
+log = LineLog(2)
+for number in range(3000):
+    log(f"line {number}")
+    if number % 8 == 0:
+        log.all(f"line {number}.{n}" for n in range(8))
+assert log.behind
+print("went on", flush=True)
+sys.stdin.read()
+log.finish()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=clean_env(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    assert process.stdin
+    assert process.stdout
+    reader = None
+    try:
+        assert select.select([process.stdout], [], [], 20)[0]
+        process.stdin.close()
+        got = bytearray()
+        reader = threading.Thread(target=_read_terminal, args=(outside, got))
+        reader.start()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        if reader is not None:
+            reader.join()
+        os.close(outside)
+    expected = []
+    for number in range(3000):
+        expected.append(f"line {number}")
+        expected += [f"line {number}.{n}" for n in range(8)] if number % 8 == 0 else []
+    assert got.decode().splitlines() == expected
+
+
+def _read_terminal(fd: int, got: bytearray) -> None:
+    with contextlib.suppress(OSError):  # EIO: everybody else has closed it (Linux)
+        while part := os.read(fd, 65536):
+            got += part
 
 
 def test_a_slow_reader_gets_every_line_before_the_worker_ends() -> None:
