@@ -41,6 +41,13 @@ else:
             except (KeyError, TypeError):
                 raise ValueError(f"{value!r} is not a valid {cls.__name__}") from None
 
+        def __getitem__(cls, name):
+            return cls.__members__[name]
+
+        @property
+        def __members__(cls):
+            return {member.name: member for member in cls._members.values()}
+
         def __iter__(cls):
             return iter(cls._members.values())
 

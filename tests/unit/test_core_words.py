@@ -41,6 +41,7 @@ def test_members_are_found_and_shown_as_the_standard_ones() -> None:
         assert json.dumps(light) == json.dumps(heavy)
         assert light == heavy.value
         assert Light(heavy.value) is Light(light) is light
+        assert Light[heavy.name] is Light.__members__[heavy.name] is light
         assert isinstance(light, Light)
         assert isinstance(light, str)
     assert len(Light) == len(Heavy)
@@ -59,6 +60,8 @@ def test_unknown_values_are_refused_and_none_can_be_changed() -> None:
     for value in ("down", "UP", None, []):
         with pytest.raises(ValueError, match="is not a valid Light"):
             Light(value)
+    with pytest.raises(KeyError):
+        Light["up"]
     with pytest.raises(AttributeError):
         Light.UP = "x"  # type: ignore[misc,assignment]
 
