@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 FOLDER_MODE = 0o700
 
@@ -53,15 +52,23 @@ def sync_folder(path: str) -> None:
         os.close(fd)
 
 
-@contextmanager
-def naming(path: str) -> Iterator[None]:
-    """Let an OSError of a call on a descriptor say which file it is about."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = path
-        raise
+class naming:  # noqa: N801 - used like a function
+    """Let an OSError of a call on a descriptor say which file it is about.
+
+    No generator: it stands on the way of every command that is started.
+    """
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = self._path
 
 
 def words_of(error: OSError) -> str:

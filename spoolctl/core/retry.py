@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 from spoolctl.core.states import AttemptState, Event, Reason
 from spoolctl.core.tuples import NamedTuple
 
 BASE_S = 2.0
 CAP_S = 60.0
+
+
+def spread() -> float:
+    """A random number in [0, 1), for jitter. (`random` is slow to import.)"""
+    return int.from_bytes(os.urandom(4), "big") / (1 << 32)
 
 
 class RetryPolicy(NamedTuple):

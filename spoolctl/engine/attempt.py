@@ -66,10 +66,13 @@ class Slot:
         self.index = index
         self._base = os.path.join(workers_dir(db_path), f"{token}.{index}")
         self._turn = 0
-        self.lock_path = f"{self._base}.0"
-        """The current lock file."""
         self._left: list[str] = []  # files that survivors held when we last looked
         self._fd: int | None = None
+
+    @property
+    def lock_path(self) -> str:
+        """The current lock file."""
+        return f"{self._base}.{self._turn}"
 
     def lock(self) -> int:
         """The held lock's descriptor, for the next command. Raises OSError."""
@@ -115,7 +118,6 @@ class Slot:
         if self._fd is None:
             self._left.append(self.lock_path)
             self._turn += 1
-            self.lock_path = f"{self._base}.{self._turn}"
             self._tidy()
 
     def close(self) -> None:

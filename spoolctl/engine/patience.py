@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
+from spoolctl.core.retry import spread
 from spoolctl.errors import StoreFull
 from spoolctl.folders import words_of
 
@@ -37,7 +37,7 @@ class Patience:
         if isinstance(error, StoreFull) or not busy:
             return FULL_PAUSE_S
         longest = LONGEST_S if mono - since < SLOW_AFTER_S else LONG_PAUSE_S
-        return SHORTEST_S + (longest - SHORTEST_S) * os.urandom(1)[0] / 255
+        return SHORTEST_S + (longest - SHORTEST_S) * spread()
 
     def over(self, what: str) -> None:
         """It worked."""

@@ -108,12 +108,8 @@ class Roster:
     def _write(self, entry: Entry) -> None:
         if entry.slot >= self._slots:
             self._make_room(entry.slot + 1)
-        record = _pack(entry, self._folder)
-        try:
-            os.pwrite(self.fd, record, (entry.slot + 1) * RECORD_BYTES)
-        except OSError as error:
-            error.filename = error.filename or self.path
-            raise
+        with naming(self.path):
+            os.pwrite(self.fd, _pack(entry, self._folder), (entry.slot + 1) * RECORD_BYTES)
         self._entries[entry.slot] = entry
 
     def _make_room(self, slots: int) -> None:

@@ -6,12 +6,12 @@ of a file is closed in the process.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from spoolctl.core.retry import spread
 from spoolctl.errors import (
     SpoolError,
     StoreBusy,
@@ -153,7 +153,7 @@ class Connection:
                 give_up = now + self.wait_s
             if now >= give_up:
                 raise self._busy() from None
-            pause_s = 0.001 + 0.004 * os.urandom(1)[0] / 255
+            pause_s = 0.001 + 0.004 * spread()
             time.sleep(pause_s / 10 if eager else pause_s)
 
     def sync_fully(self) -> None:

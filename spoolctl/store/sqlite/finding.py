@@ -172,6 +172,8 @@ class Finding(Asking):
             if few is not None:
                 return few
         pairs = self._pairs(wanted)
+        if pairs is not None and size_of(pairs) <= FEW:
+            return [by_lane(pair) for pair in pairs]
         if wanted.tags:
             return [_by_tag(*_narrowest(wanted.tags))]
         if wanted.priority_min is None:
@@ -194,16 +196,13 @@ class Finding(Asking):
         ]
 
     def _few(self, wanted: JobFilter) -> list[Branch] | None:
-        """A driver of so few jobs that nothing can be much better, if there is one."""
+        """A tag, or priorities, of so few jobs that nothing can be much better, if there is one."""
         single = [_by_tag(*tag) for tag in wanted.tags]
         if wanted.priority_min is not None:
             single.append(indexed("jobs_by_priority", "priority >= ?", wanted.priority_min))
         for branch in single:
             if not self._has_more(branch, FEW):
                 return [branch]
-        pairs = self._pairs(wanted)
-        if pairs is not None and sum(pair.size for pair in pairs) <= FEW:
-            return [by_lane(pair) for pair in pairs]
         return None
 
     def _with_priority(
@@ -211,7 +210,7 @@ class Finding(Asking):
     ) -> list[Branch] | None:
         """By priority, where the lanes hold so much that this soon fills the list; else by
         lane, but for queued jobs by their marks where few have such a priority."""
-        held = sum(pair.size for pair in pairs)
+        held = size_of(pairs)
         if len(pairs) > 1 and all(pair.state is State.QUEUED for pair in pairs):
             marked = self._marked(Pair(ANY, State.QUEUED, held), lowest, limit)
             if marked is not None:
@@ -418,6 +417,11 @@ def _shows(argv: str, text: str) -> bool:
 def indexed(index: str, test: str, *values: object) -> Branch:
     """Jobs by an index whose entries of this condition come in the order of ids."""
     return Branch(f"jobs INDEXED BY {index}", "jobs.id", Clause(test, values))
+
+
+def size_of(pairs: list[Pair]) -> int:
+    """How many jobs lanes and states have together."""
+    return sum(pair.size for pair in pairs)
 
 
 def by_lane(pair: Pair) -> Branch:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spoolctl.core.records import Capture, Instant, Reaped, Suspect, WorkerRow
-from spoolctl.core.retry import Budget, after_crash
+from spoolctl.core.retry import Budget, after_crash, spread
 from spoolctl.core.states import AttemptState, Reason, State
 from spoolctl.store.sqlite import rows, sql
-from spoolctl.store.sqlite.working import Working, _spread
+from spoolctl.store.sqlite.working import Working
 
 
 class Recovering(Working):
@@ -80,7 +80,7 @@ class Recovering(Working):
             return None
         job = rows.StoredJob(*row)
         budget = Budget(job.attempts, job.crashes, job.max_retries, job.max_crashes)
-        verdict = after_crash(budget, rows.asked_of(job.asked).policy, spread=_spread())
+        verdict = after_crash(budget, rows.asked_of(job.asked).policy, spread=spread())
         self._c.execute(sql.MARK_USED, (by,))
         to, _run_at = self._retry_or_bury(
             job,

@@ -17,6 +17,7 @@ from spoolctl.store.sqlite.finding import (
     condition,
     direction,
     indexed,
+    size_of,
 )
 
 TYPE_CHECKING = False
@@ -67,19 +68,23 @@ class Sorting:
     def ids(self, wanted: JobFilter, limit: int) -> list[int]:
         """Ids of the jobs, in order."""
         few = None if wanted.ids else self._store._few(wanted)
-        found = None if few is not None else self._cheaply(wanted, limit)
+        pairs = None if few or wanted.ids else self._store._pairs(wanted)
+        if pairs is not None and size_of(pairs) <= FEW:
+            few = [by_lane(pair) for pair in pairs]
+        found = None if few is not None else self._cheaply(wanted, limit, pairs)
         if found is None:
             drivers = self._drivers(wanted) if few is None else few
             found = self._entries(drivers, wanted, limit, self._by_value)
         return self._first(found, limit)
 
-    def _cheaply(self, wanted: JobFilter, limit: int) -> set[Entry] | None:
+    def _cheaply(
+        self, wanted: JobFilter, limit: int, pairs: list[Pair] | None
+    ) -> set[Entry] | None:
         """All that can be among the first, where an index has the order and pays."""
         if limit < 0 or wanted.tags or wanted.ids:
             return None
         if self._sort not in ("finished", "priority"):
             return None
-        pairs = self._store._pairs(wanted)
         if not self._index_pays(wanted, limit, pairs):
             return None
         if self._sort == "finished":
@@ -106,7 +111,7 @@ class Sorting:
         total: int = last - first + 1
         matching: int = max(0, high - low - 1)
         if pairs is not None:
-            matching = min(matching, _count(pairs))
+            matching = min(matching, size_of(pairs))
         return matching * matching > limit * total
 
     def _by_end(self, wanted: JobFilter, limit: int, pairs: list[Pair] | None) -> set[Entry]:
@@ -115,7 +120,7 @@ class Sorting:
         found: set[Entry] = set()
         for state in dict.fromkeys(wanted.states or State):
             some = None if pairs is None else [pair for pair in pairs if pair.state is state]
-            if some is not None and _count(some) <= FEW:
+            if some is not None and size_of(some) <= FEW:
                 lanes = [by_lane(pair) for pair in some]
                 found |= self._entries(lanes, wanted, limit, self._by_value, ENDED)
             else:
@@ -137,27 +142,31 @@ class Sorting:
         """A lane's queued jobs priority by priority, as its marks have them; and the others."""
         found: set[Entry] = set()
         others = [pair for pair in pairs if pair.state is not State.QUEUED]
-        if _count(others) <= FEW:
+        if size_of(others) <= FEW:
             lanes = [by_lane(pair) for pair in others]
             found |= self._entries(lanes, wanted, limit, self._by_value)
         else:
             states = tuple(pair.state for pair in others)
             found |= self._by_priority(wanted._replace(states=states), limit)
-        queued: set[Entry] = set()
         for pair in pairs:
             if pair.state is State.QUEUED:
-                branch, tried = by_lane(pair), 0
-                for priority in self._store._priorities_of(pair.queue, rising=self._ascending):
-                    if len(queued) >= limit or tried == _LEVELS:
-                        break
-                    one = Clause("+jobs.priority = ?", (priority,))
-                    few = self._store._marked(pair, priority, limit, exactly=True)
-                    left = limit - len(queued)
-                    queued |= self._entries(few or [branch], wanted, left, self._by_id, one)
-                    tried += 1
-                if len(queued) < limit and tried == _LEVELS:
-                    queued = self._entries([branch], wanted, limit, self._by_value)
-        return found | queued
+                found |= self._queued_by_priority(wanted, limit, pair)
+        return found
+
+    def _queued_by_priority(self, wanted: JobFilter, limit: int, pair: Pair) -> set[Entry]:
+        found: set[Entry] = set()
+        branch = by_lane(pair)
+        priorities = self._store._priorities_of(pair.queue, rising=self._ascending)
+        for tried, priority in enumerate(priorities):
+            if len(found) >= limit:
+                break
+            if tried == _LEVELS:
+                return self._entries([branch], wanted, limit, self._by_value)
+            one = Clause("+jobs.priority = ?", (priority,))
+            few = self._store._marked(pair, priority, limit, exactly=True)
+            left = limit - len(found)
+            found |= self._entries(few or [branch], wanted, left, self._by_id, one)
+        return found
 
     def _entries(
         self,
@@ -184,7 +193,3 @@ class Sorting:
         never = sorted([each[1] for each in found if each[0] is None], reverse=falling)
         ids = [*(job_id for _, job_id in timed), *never]
         return ids if limit < 0 else ids[:limit]
-
-
-def _count(pairs: list[Pair]) -> int:
-    return sum(pair.size for pair in pairs)

@@ -16,7 +16,7 @@ from spoolctl.core.records import (
     Registered,
     Want,
 )
-from spoolctl.core.retry import Budget, Verdict, after_crash, after_failure
+from spoolctl.core.retry import Budget, Verdict, after_crash, after_failure, spread
 from spoolctl.core.states import AttemptState, Event, Reason, State
 from spoolctl.errors import SafetyBlock
 from spoolctl.store.sqlite import rows, sql
@@ -228,7 +228,7 @@ class Working(Healing, Promotion):
         asked = rows.asked_of(job.asked)
         reason = outcome.reason or Reason.UNKNOWN
         if outcome.state is AttemptState.ABANDONED:
-            verdict = after_crash(budget, asked.policy, spread=_spread())
+            verdict = after_crash(budget, asked.policy, spread=spread())
         else:
             verdict = after_failure(
                 budget,
@@ -237,7 +237,7 @@ class Working(Healing, Promotion):
                 reason=reason,
                 exit_code=outcome.exit_code,
                 age_s=_age_s(asked, now),
-                spread=_spread(),
+                spread=spread(),
             )
         error = None if outcome.error is None else rows.storable(outcome.error)
         to, run_at = self._retry_or_bury(
@@ -416,11 +416,6 @@ class Working(Healing, Promotion):
 def _order(row: Row) -> tuple[int, float, int]:
     job = StoredJob(*row[:-2])
     return -job.priority, job.run_at, job.id
-
-
-def _spread() -> float:
-    """A random number in [0, 1), for jitter. (`random` is slow to import.)"""
-    return int.from_bytes(os.urandom(4), "big") / (1 << 32)
 
 
 def _age_s(asked: rows.Asked, now: Instant) -> float:
