@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -154,6 +153,8 @@ def envelope(
 
     In ASCII with escapes: safe on a terminal, whatever a job's texts contain.
     """
+    import json
+
     whole = {
         "ok": not errors,
         "tool_version": __version__,
@@ -178,6 +179,7 @@ def _meta(data: Json | None, started_mono: float) -> Json:
 
 def data_hash(data: Json | None) -> str:
     """A hash that depends on `data` alone."""
+    import json
     from hashlib import sha256
 
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -6,10 +6,10 @@ the rule. Lengths are in characters and stand in `core.limits`.
 
 from __future__ import annotations
 
-import re
-
-from spoolctl.core.limits import LIMITS, QUEUE_PATTERN, TAG_KEY_PATTERN
+from spoolctl.core.limits import LIMITS
 from spoolctl.errors import InvalidInput
+
+_ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def number(name: str, value: int | float) -> None:
@@ -62,10 +62,14 @@ def _length(name: str, value: str) -> str:
     return value
 
 
+def _consists_of(value: str, characters: str) -> bool:
+    return not value.strip(characters)
+
+
 def queue_name(value: object) -> str:
     """A queue's name: 1-64 of letters, digits, `.`, `_`, `-`, beginning with one of the first."""
     name = _length("queue_name", text(value))
-    if not re.fullmatch(QUEUE_PATTERN, name):
+    if name[0] not in _ALNUM or not _consists_of(name, _ALNUM + "._-"):
         raise InvalidInput(
             f"{name!r} is no queue name: letters, digits, '.', '_' and '-', "
             "beginning with a letter or digit"
@@ -107,7 +111,7 @@ def tag(tag_key: object, value: object) -> tuple[str, str]:
 def tag_name(tag_key: object) -> str:
     """A tag's key."""
     name = _length("tag_key_length", text(tag_key))
-    if not re.fullmatch(TAG_KEY_PATTERN, name):
+    if not _consists_of(name, _ALNUM + "_.:-"):
         raise InvalidInput(f"{name!r} is no tag key: letters, digits, '_', '.', ':' and '-'")
     return name
 

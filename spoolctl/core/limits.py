@@ -62,4 +62,4 @@ LIMITS: dict[str, Limit] = {
 """Name -> range. Names are published by `capabilities`."""
 
 QUEUE_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-TAG_KEY_PATTERN = r"[A-Za-z0-9_.:-]+"
+"""For those who read it. `core.checks` says the same without `re`, which takes 3 ms to import."""

@@ -1,9 +1,12 @@
 """What the jobs of a storm write down about themselves, outside the queue.
 
 One line per record, appended with one write(2), so that a SIGKILL loses nothing that was
-written and tears nothing. Times are seconds on the boot clock, which nobody steps. A
-process notes that it lives every few milliseconds ("beat"): its life spans at least its
-first to its last record, and that is all that a checker may conclude.
+written. Where a record goes on in the next page of the file, a SIGKILL may tear it, and a
+reader may see half of it: a record has a mark at its end, and without it does not count.
+
+Times are seconds on the boot clock, which nobody steps. A process notes that it lives every
+few milliseconds ("beat"): its life spans at least its first to its last record, and that is
+all that a checker may conclude.
 
 `job.py` imports this module without the rest of the project (python -I -S), so it must stay
 small and import little.
@@ -45,6 +48,7 @@ else:
 
 LEDGER = "ledger"
 LOCKS = "locks"
+_END = " ."
 
 
 def boot_time() -> float:
@@ -54,21 +58,22 @@ def boot_time() -> float:
 
 def write(fd: int, record: Record) -> None:
     """Append one record; `fd` was opened with O_APPEND."""
-    os.write(fd, (" ".join(map(str, record)) + "\n").encode())
+    os.write(fd, ("\n" + " ".join(map(str, record)) + _END).encode())
 
 
 def read(folder: str) -> list[Record]:
     """All records of a run, in the order of their times."""
     try:
         with open(os.path.join(folder, LEDGER), encoding="ascii") as file:
-            records = [_parse(line) for line in file]
+            lines = file.read().split("\n")
     except FileNotFoundError:
         return []
+    records = [_parse(line) for line in lines if line.endswith(_END)]
     return sorted(records, key=lambda record: record.at)
 
 
 def _parse(line: str) -> Record:
-    at, kind, job, token, number, pid, start, role, word = line.rstrip("\n").split(" ")
+    at, kind, job, token, number, pid, start, role, word = line.removesuffix(_END).split(" ")
     return Record(float(at), kind, int(job), token, int(number), int(pid), start, role, word)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -340,3 +342,13 @@ def test_content_is_compared_byte_by_byte() -> None:
     assert ledger.sound_prefix("aa", "stdout", data[:500] + b"?" + data[501:]) == 500
     assert ledger.sound_prefix("aa", "stderr", data) < 5
     assert ledger.content("ab", "stdout", 1000) != data
+
+
+def test_a_torn_record_does_not_count(tmp_path: Path) -> None:
+    whole = life("aa", 1, 1.0, 2.0)
+    fd = os.open(tmp_path / ledger.LEDGER, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for record in whole:
+        ledger.write(fd, record)
+        os.write(fd, b"\n2.0 start 1 aa 1 4")  # its writer was killed in between
+    os.close(fd)
+    assert ledger.read(str(tmp_path)) == whole

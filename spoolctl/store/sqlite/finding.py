@@ -6,9 +6,7 @@ stops at the limit; the others are tested on the rows that it yields.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Iterator
 
 from spoolctl.core.records import Job, JobFilter
@@ -394,6 +392,8 @@ def _command_test(text: str) -> Clause:
     jobs is enough to tell that they do not match. Letters stand in it as they are shown,
     unless something has to be escaped, here (a backslash) or there (not ASCII).
     """
+    import re
+
     exact = Clause("shows(jobs.argv, ?)", (text,))
     longest = max(re.findall(r"[A-Za-z0-9_@%+=:,./-]+", text), key=len, default="")
     if not longest:
@@ -406,6 +406,8 @@ def _command_test(text: str) -> Clause:
 
 
 def _shows(argv: str, text: str) -> bool:
+    import json
+
     from spoolctl.core.display import command
 
     try:
