@@ -353,7 +353,7 @@ def test_a_file_that_is_whole_only_with_its_log_is_opened(tmp_path: Path) -> Non
 # -- read-only --------------------------------------------------------------------------
 
 READER = """
-import os, sys
+import json, os, sys
 import spoolctl.store.sqlite.store
 from spoolctl.store import open_store
 from spoolctl.core.records import JobFilter, Want

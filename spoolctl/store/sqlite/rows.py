@@ -44,11 +44,9 @@ EVER = float("inf")
 
 def parse(text: str) -> Any:
     """The value of stored JSON text. Raises what SQLite itself raises for a damaged file."""
-    global _decode
     if _decode is None:
-        from json import JSONDecoder
-
-        _decode = JSONDecoder().decode
+        import_json()
+        return parse(text)
     try:
         return _decode(text)
     except (ValueError, RecursionError) as error:
@@ -77,7 +75,7 @@ def to_json(value: object) -> str:
     if _plain is None or _escaped is None:
         with suppress(NotSimple):
             return simple_json(value)
-        _import_encoders()
+        import_json()
         return to_json(value)
     text = _plain(value)
     # Escapes only where they are needed: a person may read the file with sqlite3.
@@ -108,10 +106,12 @@ def simple_json(value: Any) -> str:
     raise NotSimple
 
 
-def _import_encoders() -> None:
-    global _plain, _escaped
-    from json import JSONEncoder
+def import_json() -> None:
+    """Import `json` now. For those who live long: later there may be no descriptor left for it."""
+    global _decode, _plain, _escaped
+    from json import JSONDecoder, JSONEncoder
 
+    _decode = JSONDecoder().decode
     _plain = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     _escaped = JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 

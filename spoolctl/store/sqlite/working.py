@@ -36,6 +36,7 @@ class Working(Healing, Promotion):
 
     def register(self, worker: NewWorker, *, now: Instant) -> Registered:
         """Make the worker known, and heal. See the protocol."""
+        rows.import_json()
         who = worker.identity
         # Unsynced, like a heartbeat: the claims that name the worker are synced, and what was
         # written before them with them; whoever has claimed nothing does not outlive the power.
