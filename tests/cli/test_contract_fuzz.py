@@ -306,6 +306,7 @@ VARIABLES = st.dictionaries(
 )
 
 
+@pytest.mark.slow(seconds=9)
 def test_any_environment_is_answered(record_property: Count) -> None:
     cases: list[object] = []
     calls = [("add", "--", "true"), *((verb, *_example(verb)) for verb in READING)]
@@ -434,6 +435,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
+@pytest.mark.slow(seconds=14)
 def test_any_config_file_is_answered(record_property: Count) -> None:
     cases: list[object] = []
 

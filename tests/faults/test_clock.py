@@ -61,6 +61,7 @@ def test_the_shim_shifts_the_wall_clock_alone(clocked: Clocked, bench: Bench) ->
     assert leaks == "False"
 
 
+@pytest.mark.slow(seconds=5)
 @pytest.mark.parametrize("steps", [(HOUR, -HOUR, YEAR), (-HOUR, HOUR, -YEAR)])
 @pytest.mark.parametrize("who", ["worker", "reaper", "both"])
 def test_a_step_steals_no_living_workers_job_and_strands_no_dead_ones(

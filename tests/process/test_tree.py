@@ -210,6 +210,7 @@ def test_force_leaves_no_grace(stage: Stage) -> None:
     assert stage.alive() == []
 
 
+@pytest.mark.slow(seconds=7)
 @pytest.mark.parametrize("kind", ["wide", "hop", "hop-session", "respawn"])
 def test_a_fork_storm_is_ended(stage: Stage, kind: str) -> None:
     attempt = stage.start(sys.executable, "-I", "-S", str(HERE / "storm.py"), kind, "U")
