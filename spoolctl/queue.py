@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 BUSY_WAIT_S = 5.0
 """How long a call waits for the write lock before StoreBusy."""
 
+WORKER_WAIT_S = 0.002
+"""The same for a worker: the length of a few transactions."""
+
 CONFIRM_S = 10.0
 """How long `cancel` waits for the end of a running job's processes."""
 
@@ -581,8 +584,8 @@ class Queue:
         chosen = options or WorkOptions()
         if not chosen.trust:
             check_trust(self.path)
-        # The loop must not stand still: it comes back for a lock that is taken.
-        wait_s, self._store.wait_s = self._store.wait_s, 0.0
+        # The loop must not stand still: it comes back for a lock that is taken for longer.
+        wait_s, self._store.wait_s = self._store.wait_s, WORKER_WAIT_S
         try:
             return run_worker(
                 self._store, chosen, log=log or _silent, progress=progress, helper=helper

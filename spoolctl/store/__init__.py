@@ -11,8 +11,8 @@ def open_store(path: str, *, create: bool, wait_s: float) -> Store:
     """Open the queue at `path`; imports only the store that is asked for.
 
     `create`: make the file (0600) and missing folders (0700) if there is none.
-    `wait_s`: how long a write waits for the lock before StoreBusy; a worker uses 0 and
-    tries again from its loop.
+    `wait_s`: how long a write waits for the lock before StoreBusy; a worker waits for a
+    moment only, and tries again from its loop.
 
     Raises:
         NotFound: there is no file, and `create` is false.

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+SHORTEST_PAUSE_S = 0.0002
+LONGEST_PAUSE_S = 0.004
+
+
 class Connection:
     """A connection with its transactions. Not thread-safe.
 
@@ -140,7 +144,8 @@ class Connection:
 
         SQLite's own wait is unfair, and sleeps up to 100 ms at a time.
         """
-        give_up = None
+        began = None
+        longest_s = LONGEST_PAUSE_S / 10 if eager else LONGEST_PAUSE_S
         while True:
             try:
                 attempt()
@@ -149,12 +154,14 @@ class Connection:
                 if not is_locked(error):
                     raise
             now = time.monotonic()
-            if give_up is None:
-                give_up = now + self.wait_s
-            if now >= give_up:
+            if began is None:
+                began = now
+            waited_s = now - began
+            if waited_s >= self.wait_s:
                 raise self._busy() from None
-            pause_s = 0.001 + 0.004 * spread()
-            time.sleep(pause_s / 10 if eager else pause_s)
+            # About as long again as until now: most transactions are over in less than 1 ms.
+            pause_s = min(max(waited_s, SHORTEST_PAUSE_S), longest_s)
+            time.sleep(pause_s * (0.5 + spread()))
 
     def sync_fully(self) -> None:
         """From here on commits are synced to disk before they return."""
