@@ -105,7 +105,8 @@ class Queue:
 
     `path` None finds the queue as the command line does (`SPOOLCTL_DB`, the project's
     config file, `.spoolctl/queue.db`). `create`: make it where there is none. `wait_s`: how
-    long a call waits for the write lock before StoreBusy.
+    long a call waits for the write lock before StoreBusy. `brief`: for one call, and closed
+    after it; opens faster, but imports in the middle of calls what they need.
 
     Raises:
         NotFound: there is no queue, and `create` is false.
@@ -119,13 +120,19 @@ class Queue:
         *,
         create: bool = True,
         wait_s: float = BUSY_WAIT_S,
+        brief: bool = False,
     ) -> None:
         from spoolctl.config import locate
 
         found = locate(None if path is None else os.fspath(path))
         _refuse_network(found.path)
-        self._store: Store = open_store(found.path, create=create, wait_s=wait_s)
         self._clock = SystemClock()
+        if brief:
+            self._store: Store = open_store(found.path, create=create, wait_s=wait_s)
+        else:
+            from spoolctl.ready import open_for_long
+
+            self._store = open_for_long(found.path, create=create, wait_s=wait_s)
 
     def __enter__(self) -> Queue:
         return self
@@ -613,7 +620,8 @@ class Queue:
         self._ring(waiters_dir(self.path), None)
 
     def _ring(self, folder: str, tokens: Iterable[str] | None) -> None:
-        with suppress(OSError):  # of the import too, where no descriptor is left
+        # The import too: for want of a descriptor, or of the module since an upgrade.
+        with suppress(OSError, ImportError):
             from spoolctl.process.bell import ring
 
             if os.path.isdir(support_dir(self.path)):

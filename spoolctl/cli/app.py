@@ -132,7 +132,7 @@ class App:
             from spoolctl.queue import Queue
 
             create = self.verb.name in ("add", "run", "work")
-            self._queue = Queue(self.location.path, create=create)
+            self._queue = Queue(self.location.path, create=create, brief=True)
         return self._queue
 
     def queue_if_any(self) -> Queue | None:

@@ -34,8 +34,18 @@ class Failure(NamedTuple):
 
 def main(words: Sequence[str], *, out: Out | None = None) -> int:
     """Run one call of the program; returns its exit status. Never raises for bad input."""
-    started_mono = time.monotonic()
     out = out or Out()
+    try:
+        return _run(words, out)
+    except (ImportError, OSError, MemoryError) as error:
+        # Too little is left to tell of an error as it should be: no descriptor to import
+        # that with, or the program has been removed in the meantime.
+        out.note(f"spoolctl: error: {ascii(str(error))[1:-1] or 'out of memory'}")
+        return 3
+
+
+def _run(words: Sequence[str], out: Out) -> int:
+    started_mono = time.monotonic()
     warnings: list[tuple[str, str]] = []
     try:
         return _dispatch(words, out, started_mono, warnings)

@@ -163,7 +163,7 @@ class _Mouth:
                 return DONE  # there is no job
             order += part
         job_id, attempt_no = map(int, order.split())
-        with suppress(_Finished, NotFound), Queue(self._path, create=False) as queue:
+        with suppress(_Finished, NotFound), Queue(self._path, create=False, brief=True) as queue:
             # Named: we may look only when it has failed already, and the next one runs.
             for piece in queue.follow(
                 job_id,

@@ -51,6 +51,13 @@ class Store(Protocol):
     def close(self) -> None:
         """Release the file. May be called twice."""
 
+    def prepare(self) -> None:
+        """Make ready for a long life, and for an end without `close`.
+
+        Imports what later calls need: by then there may be no descriptor left for it, or
+        another version on the disk.
+        """
+
     def check_file(self) -> None:
         """Raise StoreGone if the file (or its log) at `path` is not the one that is open."""
 

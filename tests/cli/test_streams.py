@@ -298,3 +298,31 @@ def test_a_stderr_that_cannot_be_written_is_ignored() -> None:
     out = Out(stderr=9999)
     out.note("nobody hears this")
     assert not out.errors_are_seen()
+
+
+@pytest.mark.parametrize("verb", ["add", "list", "cancel", "prune", "wait", "work", "run"])
+def test_too_few_descriptors_are_an_error_like_others(tmp_path: Path, verb: str) -> None:
+    """However few: with some numbers it is the report of the error that finds none left."""
+    db = str(tmp_path / "queue.db")
+    assert spoolctl("add", "--db", db, "--", "true").returncode == 0
+    more = {
+        "add": ["--", "true"],
+        "run": ["--no-retry", "--", "true"],
+        "cancel": ["1"],
+        "wait": ["--timeout", "1", "1"],
+        "prune": ["--older-than", "0", "--yes"],
+        "work": ["--once"],
+    }
+    for most in range(4, 9):
+        script = 'ulimit -n "$0" && exec "$@"'
+        words = [sys.executable, "-S", "-m", "spoolctl", verb, "--db", db, *more.get(verb, [])]
+        done = subprocess.run(
+            ["sh", "-c", script, str(most), *words],
+            env=clean_env(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert "Traceback" not in done.stderr, most
+        assert (done.returncode == 0) == ("error" not in done.stderr), (most, done)

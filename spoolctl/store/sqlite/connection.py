@@ -33,6 +33,41 @@ SHORTEST_PAUSE_S = 0.0002
 LONGEST_PAUSE_S = 0.004
 
 
+class OpenFiles:
+    """The files that a connection has open, to tell whether their paths still lead to them."""
+
+    def __init__(self, path: str, opened: tuple[int, int] | None) -> None:
+        self._path = path
+        self._file = opened
+        # The log, and its index, by which all who use the file agree on what the log holds.
+        self._beside: dict[str, tuple[int, int] | None] = {path + "-wal": None, path + "-shm": None}
+
+    def check(self) -> None:
+        """Raise StoreGone if the path, its log or the log's index is not the open file."""
+        if inode(self._path) != self._file:
+            raise StoreGone(self._path)
+        for path, opened in self._beside.items():
+            found = inode(path)
+            if opened is None:
+                self._beside[path] = found
+            elif found != opened:
+                raise StoreGone(self._path)
+
+    def may_be_closed(self, db: sqlite3.Connection) -> bool:
+        """Whether `db`, which has them open, can do no harm by being closed.
+
+        If it can, it is kept open until the process is gone. Whoever closes last writes the
+        log back as far as it knows it, and unlinks it by its name: what others have committed
+        since would be lost.
+        """
+        try:
+            self.check()
+        except (StoreGone, OSError):
+            _never_close(db)
+            return False
+        return True
+
+
 class Connection:
     """A connection with its transactions. Not thread-safe.
 
@@ -53,26 +88,27 @@ class Connection:
         self.execute = db.execute
         self.executemany = db.executemany
         self._db = db
-        self._file = opened
-        # The log, and its index, by which all who use the file agree on what the log holds.
-        self._beside: dict[str, tuple[int, int] | None] = {path + "-wal": None, path + "-shm": None}
+        self._files = OpenFiles(path, opened)
+        self.check_file = self._files.check
         self._full_sync: bool | None = None
         self._read_only = read_only
         self._closed = False
 
     def close(self) -> None:
         """Release the file. May be called twice."""
-        if not self._closed and not self._read_only:
-            try:
-                self.check_file()
-            except StoreGone:
-                # Whoever closes last writes the log back as far as it knows it, and unlinks
-                # it by its name: what others have committed since would be lost.
-                _never_close(self._db)
-                self._closed = True
-        if not self._closed:
-            self._closed = True
+        if self._closed:
+            return
+        self._closed = True
+        if self._read_only or self._files.may_be_closed(self._db):
             self._db.close()
+
+    def expect_no_close(self) -> None:
+        """Take the same care where nobody calls `close`, as programs do that just end."""
+        # Not for verbs, which always call it: they would pay for the import.
+        from weakref import finalize
+
+        if not self._read_only:
+            finalize(self, self._files.may_be_closed, self._db)
 
     # -- transactions -------------------------------------------------------------------
 
@@ -216,17 +252,6 @@ class Connection:
         # snapshot that is being copied.
         self._db.backup(target, pages=4096, sleep=0)
 
-    def check_file(self) -> None:
-        """Raise StoreGone if the path, its log or the log's index is not the open file."""
-        if inode(self.path) != self._file:
-            raise StoreGone(self.path)
-        for path, opened in self._beside.items():
-            found = inode(path)
-            if opened is None:
-                self._beside[path] = found
-            elif found != opened:
-                raise StoreGone(self.path)
-
     def translate(self, error: sqlite3.Error) -> SpoolError:
         """The error of ours that says the same, by SQLite's fixed texts (sqlite3_errstr)."""
         text = str(error)
@@ -260,7 +285,7 @@ def _never_close(db: sqlite3.Connection) -> None:
     """Let the connection end with the process only, as if that had been killed."""
     try:
         import ctypes
-    except ImportError:
+    except (ImportError, OSError):  # built without it, no descriptor left to read it
         return
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
 
