@@ -232,7 +232,7 @@ def _exists_check(path: str, kind: str) -> Check:
 ADVICE = {
     "empty": "it becomes a queue with the first `spoolctl add`",
     "foreign": "it belongs to another program: name another queue with --db",
-    "damaged": "restore a backup, or move the file away and begin anew",
+    "damaged": "move it away, with its -wal and -shm, and restore a backup or begin anew",
 }
 """Kind of a file that cannot serve -> what to try."""
 

@@ -198,7 +198,7 @@ OS_ADVICE = {
 UNUSABLE_ADVICE = {
     "path": "give another path with --db or SPOOLCTL_DB",
     "foreign": "this file belongs to another program: give another path with --db",
-    "damaged": "restore a backup, or move the file away; it was not changed",
+    "damaged": "move it away, with its -wal and -shm, and restore a backup; it was not changed",
     "newer": "use the version of spoolctl that made it, or a newer one",
     "read_only": "make the file and its folder writable, or give another path with --db",
     "unsupported": "put the queue on a local disk, with --db or SPOOLCTL_DB",

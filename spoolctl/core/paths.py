@@ -17,10 +17,23 @@ import os
 
 STREAMS = ("stdout", "stderr")
 
+_BESIDE = ("-wal", "-shm", "-journal")
+
 
 def support_dir(db_path: str) -> str:
     """The support folder of the queue at `db_path`."""
     return db_path + ".d"
+
+
+def beside(db_path: str) -> list[str]:
+    """What SQLite takes for its own beside a file, whoever made it: it reads and removes them."""
+    return [db_path + suffix for suffix in _BESIDE]
+
+
+def owners(path: str) -> list[str]:
+    """The queues that would take a file at `path` for one that is theirs."""
+    suffixes = (*_BESIDE, ".d")
+    return [path.removesuffix(suffix) for suffix in suffixes if path.endswith(suffix)]
 
 
 def workers_dir(db_path: str) -> str:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 
-from spoolctl.core.paths import STREAMS, stream_path, support_dir
+from spoolctl.core.paths import STREAMS, beside, owners, stream_path, support_dir
 from spoolctl.engine.capture import open_recorded
 from spoolctl.engine.spares import FILE_MODE
 from spoolctl.errors import InvalidInput
@@ -51,7 +51,8 @@ def backup(store: Store, target: str) -> tuple[int, int]:
     Returns the number of streams copied and the size of all files.
 
     Raises:
-        InvalidInput: `target` or its support folder exists, or its folder cannot be used.
+        InvalidInput: `target`, its support folder or a log of that name exists, or its folder
+            cannot be used.
     """
     path = os.path.realpath(target)
     folder = os.path.dirname(path)
@@ -74,9 +75,14 @@ def backup(store: Store, target: str) -> tuple[int, int]:
 
 
 def _refuse_existing(path: str) -> None:
-    for each in (path, support_dir(path)):
+    # A log that was left by a queue of that name would be played back into the copy, and
+    # beside a queue the copy itself could be taken for a log.
+    for each in (path, support_dir(path), *beside(path)):
         if os.path.lexists(each):
             raise InvalidInput(f"{each} exists already")
+    for owner in owners(path):
+        if os.path.isfile(owner):
+            raise InvalidInput(f"{path} would be taken for a part of {owner}")
 
 
 def _publish(draft: str, path: str, undo: ExitStack) -> None:
@@ -103,7 +109,7 @@ def _publish(draft: str, path: str, undo: ExitStack) -> None:
 
 def _remove_draft(draft: str) -> None:
     shutil.rmtree(support_dir(draft), ignore_errors=True)
-    for name in (draft, f"{draft}-journal", f"{draft}-wal", f"{draft}-shm"):
+    for name in (draft, *beside(draft)):
         with suppress(OSError):
             os.unlink(name)
 

@@ -11,6 +11,7 @@ import pytest
 
 from spoolctl.core.paths import stream_path
 from spoolctl.core.records import Capture, JobFilter
+from spoolctl.engine.stream_files import backup
 from spoolctl.errors import InvalidInput, SpoolError
 from spoolctl.store import open_store
 from spoolctl.store.sqlite.connection import Connection
@@ -98,3 +99,26 @@ def test_a_writer_does_not_disturb_a_copy(
     assert check.execute("SELECT count(*) FROM jobs").fetchone()[0] == 3000
     check.close()
     assert len(desk.find(limit=-1)) == 3001
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_a_log_that_was_left_is_not_played_back_into_a_copy(
+    desk: Desk, tmp_path: Path, suffix: str
+) -> None:
+    """By a queue of the copy's name that was removed after its program had been killed."""
+    left = tmp_path / f"copy.db{suffix}"
+    left.write_bytes(b"left")
+    with pytest.raises(InvalidInput, match=f"copy.db{suffix} exists already"):
+        backup(desk.store, str(tmp_path / "copy.db"))
+    assert left.read_bytes() == b"left"
+    assert not (tmp_path / "copy.db").exists()
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal", ".d"])
+def test_a_copy_is_not_put_where_a_queue_has_its_own_files(
+    desk: Desk, tmp_path: Path, suffix: str
+) -> None:
+    (tmp_path / "other.db").write_bytes(b"")
+    with pytest.raises(InvalidInput, match="part of"):
+        backup(desk.store, str(tmp_path / f"other.db{suffix}"))
+    assert not (tmp_path / f"other.db{suffix}").exists()

@@ -143,6 +143,23 @@ def test_any_name_will_do(tmp_path: Path, name: str | bytes) -> None:
     again.close()
 
 
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("part_first", [False, True])
+def test_no_queue_is_taken_for_the_log_of_another(
+    tmp_path: Path, suffix: str, part_first: bool
+) -> None:
+    """SQLite would remove it."""
+    whole, part = tmp_path / "queue.db", tmp_path / f"queue.db{suffix}"
+    first, second = (part, whole) if part_first else (whole, part)
+    with closing(opened(first)) as store:
+        Desk(store, Clock()).add()
+    before = contents(tmp_path)
+    with pytest.raises(StoreUnusable, match="a part of") as caught:
+        opened(second)
+    assert caught.value.kind == "path"
+    assert contents(tmp_path) == before
+
+
 def test_closing_twice_is_fine_and_using_it_then_is_an_error(tmp_path: Path) -> None:
     store = opened(tmp_path / "queue.db")
     store.close()

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from spoolctl.core.paths import beside, owners
 from spoolctl.errors import (
     InvalidInput,
     NotFound,
@@ -75,6 +76,7 @@ def _open(path: str, *, create: bool, wait_s: float) -> Connection:
         if not create:
             raise NotFound(f"no queue at {path}", where=path)
         if seen.kind == "missing":
+            _refuse_to_mix_up(path)
             _create_file(path)
     elif seen.kind == "failing":
         raise StoreFailing(seen.message)
@@ -247,6 +249,15 @@ def _use_log(connection: Connection) -> None:
 # -- creating, copying ------------------------------------------------------------------
 
 
+def _refuse_to_mix_up(path: str) -> None:
+    """Two queues of which SQLite would take one for the other's log, and remove it."""
+    mixed = [(path, owner) for owner in owners(path) if os.path.isfile(owner)]
+    mixed += [(each, path) for each in beside(path) if probe(each).kind == "queue"]
+    for part, whole in mixed:
+        message = f"cannot create {path}: {part} would be taken for a part of {whole}"
+        raise StoreUnusable(message, kind="path", path=path)
+
+
 def _create_file(path: str) -> None:
     """Make an empty file (0600) and its missing folders (0700), synced."""
     from spoolctl.folders import make_folder, sync_folder
@@ -279,7 +290,7 @@ def backup(connection: Connection, target: str) -> None:
         _copy(connection, os.path.abspath(target))
         sync_folder(os.path.dirname(os.path.abspath(target)))
     except BaseException:
-        for leftover in (target, target + "-journal", target + "-wal", target + "-shm"):
+        for leftover in (target, *beside(target)):
             if os.path.exists(leftover):
                 os.unlink(leftover)
         raise
