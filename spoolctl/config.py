@@ -198,14 +198,16 @@ def _reason(error: OSError | ValueError) -> str:
 def _named(flag: str | None) -> tuple[str, str] | None:
     """The path that the caller named, and where."""
     if flag is not None:
-        return checks.path(flag), "flag"
+        return _path("path", flag), "flag"
     value = os.environ.get(VARIABLE)
-    if value is None:
-        return None
+    return None if value is None else (_path(VARIABLE, value), "environment")
+
+
+def _path(name: str, path: str) -> str:
     try:
-        return checks.path(value), "environment"
+        return checks.path(path)
     except InvalidInput as error:
-        raise InvalidInput(f"{VARIABLE}: {error}") from None
+        raise InvalidInput(f"{name}: {error}") from None
 
 
 def _default(config_path: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -282,3 +283,16 @@ def test_no_verb_reaches_around_the_queue(path: Path) -> None:
         wrong = [name for name in names if name.startswith("spoolctl.store")]
         assert not [name for name in wrong if not name.startswith(excepted)], path.name
         assert not (isinstance(node, ast.Attribute) and node.attr == "_store"), path.name
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file systems refuse such names")
+def test_a_path_that_is_no_path_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it was found, and is the name of a folder that nobody gave."""
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    monkeypatch.chdir(os.fsdecode(folder))
+    with pytest.raises(InvalidInput, match=r"^path: is not valid UTF-8"):
+        Queue(os.fsdecode(folder) + "/queue.db")
+    assert (
+        "error: path: is not valid UTF-8" in run("work", "--once", cwd=os.fsdecode(folder)).stderr
+    )
