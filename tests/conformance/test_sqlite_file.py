@@ -503,3 +503,14 @@ def test_a_path_that_sqlite_cannot_take_is_refused_before_anything_is_made(tmp_p
     assert caught.value.kind == "path"
     assert list(tmp_path.iterdir()) == []
     open_store(str(longest), create=True, wait_s=1).close()
+
+
+def test_a_name_that_leaves_no_room_for_the_log_is_refused_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
+    for length in range(248, 256):
+        with pytest.raises(StoreUnusable) as caught:
+            open_store(str(tmp_path / ("q" * length)), create=True, wait_s=1)
+        assert caught.value.kind == "path"
+    assert list(tmp_path.iterdir()) == []
+    open_store(str(tmp_path / ("q" * 247)), create=True, wait_s=1).close()

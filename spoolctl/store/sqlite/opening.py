@@ -39,6 +39,9 @@ the same few pages again and again: the longer the log, the fewer are written tw
 LONGEST_PATH_BYTES = 504
 """SQLite's own limit (MAX_PATHNAME in os_unix.c), with room for the suffix of its journal."""
 
+LONGEST_NAME_BYTES = 255 - len("-journal")
+"""The same in the folder: NAME_MAX of all file systems that matter."""
+
 LOOK_AGAIN_S = 0.05
 
 OPEN_WAIT_S = 5.0
@@ -65,9 +68,11 @@ def _open(path: str, *, create: bool, wait_s: float) -> Connection:
         path = os.path.realpath(path)
     except (OSError, ValueError) as error:  # a NUL in the name
         raise StoreUnusable(f"cannot use {path!r}: {why(error)}", kind="path", path=path) from error
-    if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
+    name = os.fsencode(path)
+    if len(name) > LONGEST_PATH_BYTES or len(os.path.basename(name)) > LONGEST_NAME_BYTES:
         raise StoreUnusable(
-            f"cannot use {path!r}: SQLite takes paths of up to {LONGEST_PATH_BYTES} bytes",
+            f"cannot use {path!r}: SQLite takes paths of up to {LONGEST_PATH_BYTES} bytes,"
+            f" with names of up to {LONGEST_NAME_BYTES}",
             kind="path",
             path=path,
         )
