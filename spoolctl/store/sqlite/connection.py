@@ -27,6 +27,7 @@ from spoolctl.store.sqlite.schema.migrations import SCHEMA_VERSION
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+    from weakref import finalize
 
 
 SHORTEST_PAUSE_S = 0.0002
@@ -93,12 +94,15 @@ class Connection:
         self._full_sync: bool | None = None
         self._read_only = read_only
         self._closed = False
+        self._unclosed: finalize[[sqlite3.Connection], Connection] | None = None
 
     def close(self) -> None:
         """Release the file. May be called twice."""
         if self._closed:
             return
         self._closed = True
+        if self._unclosed is not None:
+            self._unclosed.detach()
         if self._read_only or self._files.may_be_closed(self._db):
             self._db.close()
 
@@ -108,7 +112,7 @@ class Connection:
         from weakref import finalize
 
         if not self._read_only:
-            finalize(self, self._files.may_be_closed, self._db)
+            self._unclosed = finalize(self, self._files.may_be_closed, self._db)
 
     # -- transactions -------------------------------------------------------------------
 
