@@ -98,17 +98,28 @@ class Stream:
         return Capture(size, None, gap.end - gap.start, gap.start, shortened)
 
     def _rescue(self, size: int, gap: Gap) -> bool:
-        """Write a file that somebody removed anew; False if its name is taken."""
+        """Write a file that somebody removed anew; False if its name is taken.
+
+        Raises OSError if that cannot be done now; then nothing is left of it.
+        """
         try:
             # Without O_APPEND: Linux would append whatever the offset says (pwrite(2), BUGS).
             copy = open_stream(self.path, append=False)
         except FileExistsError:
             return False
-        os.ftruncate(copy, size)
-        for start, end in ((0, gap.start), (gap.end, size)):
-            at = start
-            while part := os.pread(self.fd, min(CHUNK_BYTES, end - at), at):
-                at += os.pwrite(copy, part, at)
+        try:
+            with naming(self.path):
+                os.ftruncate(copy, size)
+                for start, end in ((0, gap.start), (gap.end, size)):
+                    at = start
+                    while part := os.pread(self.fd, min(CHUNK_BYTES, end - at), at):
+                        at += os.pwrite(copy, part, at)
+        except BaseException:
+            # For the next try: half a copy under its name would be taken for somebody else's.
+            os.close(copy)
+            with suppress(OSError):
+                os.unlink(self.path)
+            raise
         os.close(self.fd)
         self.fd = copy
         return True

@@ -16,6 +16,7 @@ import pytest
 from spoolctl.core.paths import stream_path
 from spoolctl.engine.capture import MISSING, Streams, open_recorded, salvage
 from spoolctl.engine.punch import punch_hole
+from spoolctl.process.spawn import open_descriptors
 
 LIMIT = 1 << 30
 TOKEN = "ab" * 16
@@ -85,6 +86,29 @@ def test_what_was_written_before_the_file_was_removed_is_kept(db: str) -> None:
     assert Path(large.stdout.path).read_bytes() == b"0123456789" * 20
     small.close()
     large.close()
+
+
+def test_a_removed_file_that_a_full_disk_keeps_from_being_rescued_is_rescued_later(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = Streams(db, TOKEN)
+    os.write(streams.stdout.fd, b"0123456789" * 20)
+    os.unlink(streams.stdout.path)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = len(open_descriptors())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space"):
+                streams.finish(64, LIMIT, keep=False)
+    assert len(open_descriptors()) == before
+    out, _ = streams.finish(64, LIMIT, keep=False)
+    assert not out.missing
+    assert Path(streams.stdout.path).read_bytes() == b"0123456789" * 20
+    streams.close()
 
 
 def test_a_stream_that_the_command_truncated_is_flagged(db: str) -> None:
