@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 READABLE = 1
 """EPOLLIN, and EVENT_READ of `selectors`."""
 
+STALE_ALLOWED = 64
+"""So few stale deadlines are not worth the work of throwing them out."""
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Deadlines:
     """Named points in time (monotonic seconds), the earliest first.
 
-    Setting a name again replaces its time; stale heap entries are skipped when met.
+    Setting a name again replaces its time. Stale heap entries are skipped when met, and thrown
+    out when they are the most of it: a worker of short jobs with a time limit of a day would
+    keep millions of them.
     """
 
     def __init__(self) -> None:
@@ -35,6 +40,9 @@ class Deadlines:
         self._at[name] = at
         self._count += 1  # names need not be comparable with each other
         heapq.heappush(self._heap, (at, self._count, name))
+        if len(self._heap) > 2 * len(self._at) + STALE_ALLOWED:
+            self._heap = [(at, n, name) for n, (name, at) in enumerate(self._at.items())]
+            heapq.heapify(self._heap)
 
     def sooner(self, name: Hashable, at: float) -> None:
         """Like `set`, unless `name` falls due earlier already."""

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
 
 import pytest
 
@@ -49,6 +50,20 @@ def test_a_dropped_deadline_never_falls_due() -> None:
     deadlines.drop("a")
     assert deadlines.due(2.0) == []
     assert deadlines.next_mono() is None
+
+
+def test_deadlines_of_what_has_ended_do_not_pile_up() -> None:
+    deadlines = Deadlines()
+    deadlines.set("beat", 5.0)
+    tracemalloc.start()
+    for number in range(20_000):
+        deadlines.set(("timeout", number), 86_400.0)
+        deadlines.drop(("timeout", number))
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 100_000
+    assert deadlines.next_mono() == 5.0
+    assert deadlines.due(90_000.0) == ["beat"]
 
 
 def test_the_log_does_not_wait_for_a_reader_that_does_not_read(
