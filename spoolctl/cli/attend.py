@@ -26,7 +26,7 @@ def attend(app: App, added: Added, data: dict[str, Any], *, follow: bool) -> int
     app.show_warnings()
     if not app.json:
         app.out.note(f"spoolctl: job {job_id}")
-    watch = Watch(app, 1)
+    watch = Watch(app, 1, live=not follow)
     with interruptible():
         try:
             if follow:
@@ -51,9 +51,10 @@ def conclude(app: App, job: Job, data: dict[str, Any]) -> int:
     status = exit_status(job)
     if not app.json:
         if job.state is not State.DONE:
-            app.out.note(
-                f"spoolctl: job {job.id} {job.state.value}: {job.last_error or 'no error'}"
-            )
+            from spoolctl.cli.render import visible
+
+            why = visible(job.last_error or "no error")
+            app.out.note(f"spoolctl: job {job.id} {job.state.value}: {why}")
         return status
     outcome = {
         "state": job.state.value,

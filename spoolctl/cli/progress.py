@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from spoolctl.cli.render import Out, duration, fit, visible
+from spoolctl.cli.render import Out, duration, fit
 from spoolctl.engine.log import LineLog, writable
 
 MIN_INTERVAL_S = 0.1
@@ -46,13 +46,14 @@ class DrainLine:
     def log(self, line: str) -> None:
         """One line of the worker's log, above the live one."""
         self._write(ERASE_LINE)
-        self._log(visible(line))
+        self._log(line)
         self._write(self._line)
 
     def finish(self, *, executed: int, drained: bool) -> None:
-        """Replace the live line by a summary."""
+        """Replace the live line by a summary, after all of the log."""
         done, failed, _, left = self._counts
         took = duration(time.monotonic() - self._started_mono)
+        self._log.finish()
         rest = "" if drained else f", {left} left"
         self._line = ""
         self._write(

@@ -166,12 +166,13 @@ def _text(app: App, jobs: Mapping[int, Job], succeeded: bool) -> str:
 
 class Watch:
     """Looks on while `wait` waits: a progress line on a terminal, and a word if nobody is
-    there to run the jobs."""
+    there to run the jobs. `live`: whether there may be a progress line; it would stand amid
+    the output of a job that is followed."""
 
-    def __init__(self, app: App, total: int) -> None:
+    def __init__(self, app: App, total: int, *, live: bool = True) -> None:
         self._app = app
         self._total = total
-        self._live = not app.json and app.out.errors_are_seen()
+        self._live = live and not app.json and app.out.errors_are_seen()
         self._shown = False
         self._began_mono = time.monotonic()
         self._asked = False

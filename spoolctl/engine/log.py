@@ -12,6 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from spoolctl.core.display import visible
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
@@ -93,7 +95,8 @@ class LineLog:
         if self._lost:
             self._waiting.append(f"spoolctl: {self._lost} log lines were lost\n".encode())
             self._lost = 0
-        self._waiting.append(line.encode("utf-8", "backslashreplace") + b"\n")
+        # Names of programs and of processes stand in it, as their makers chose them.
+        self._waiting.append(visible(line).encode("utf-8", "backslashreplace") + b"\n")
 
     @property
     def behind(self) -> bool:

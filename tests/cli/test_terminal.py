@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from spoolctl.cli.progress import DrainLine
 from spoolctl.cli.render import Out, duration, local_time
+from spoolctl.cli.wait import PATIENCE_S
 from tests.cli.conftest import Call
 from tests.helpers import clean_env, eventually, spoolctl
 
@@ -173,3 +175,38 @@ def test_the_line_never_waits_for_a_terminal_that_was_stopped() -> None:
     line.finish(executed=1, drained=True)
     os.close(read)
     os.close(write)
+
+
+def test_what_the_terminal_had_no_room_for_is_shown_before_the_summary() -> None:
+    read, write = os.pipe()
+    line = DrainLine(Out(stderr=write))
+    for number in range(3000):
+        line.log(f"spoolctl: job {number} {'x' * 50}")
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(open(read, "rb").read()))  # noqa: SIM115
+    reader.start()
+    line.finish(executed=3000, drained=True)
+    os.close(write)
+    reader.join()
+    text = got[0].decode()
+    assert re.findall(r"job (\d+) x", text) == [str(number) for number in range(3000)]
+    assert re.search(r"3000 attempts in [\d.]+s: 0 done, 0 failed\n$", text)
+
+
+def test_no_progress_line_stands_amid_the_output_that_is_followed(call: Call, db: str) -> None:
+    terminal = Terminal(
+        *("add", "--follow", "--no-retry", "--db", db),
+        *("-c", "echo one; until [ -e go ]; do sleep 0.02; done; echo two"),
+    )
+    eventually(lambda: "job 1" in terminal.seen())
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "spoolctl", "work", "--once", "--db", db],
+        env=clean_env(),
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    eventually(lambda: "one" in terminal.seen())
+    time.sleep(PATIENCE_S + 0.3)  # so long it waits before it asks who would run the job
+    Path("go").touch()
+    assert terminal.end() == "spoolctl: job 1\none\ntwo\n"
+    assert worker.wait(30) == 0

@@ -171,6 +171,14 @@ def test_the_log_survives_a_reader_that_has_gone_and_a_closed_descriptor() -> No
     assert not log.behind
 
 
+def test_the_log_shows_what_a_terminal_would_obey() -> None:
+    read, write = os.pipe()
+    LineLog(write)("process 7 (\x1b[31mred\n) does not die")
+    assert os.read(read, 4096) == b"process 7 (\\e[31mred\\n) does not die\n"
+    os.close(read)
+    os.close(write)
+
+
 SIGNALS = """
 import os, signal, sys
 from spoolctl.engine.loop import Signals, Sleeper

@@ -92,6 +92,7 @@ def python(source: str, *rest: str) -> tuple[str, ...]:
         (("-c", "kill -9 $$"), 137, "exit -9 (killed by SIGKILL)"),
         (("--timeout", "1", "--", "sleep", "60"), 6, "timed out after 1s"),
         (("--", "/no/such/program"), 6, "spawn failed: no such program: /no/such/program"),
+        (("--force", "--", "/no/\x1b[31m"), 6, "spawn failed: no such program: /no/\\e[31m"),
     ],
 )
 def test_it_needs_no_worker_and_exits_as_the_command(
