@@ -14,6 +14,7 @@ from spoolctl.core.paths import workers_dir
 from spoolctl.core.records import Identity, Instant, Reaped, Suspect, WorkerRow
 from spoolctl.core.states import AttemptState
 from spoolctl.engine import capture
+from spoolctl.errors import StoreBusy
 from spoolctl.folders import words_of
 from spoolctl.process import locks
 from spoolctl.process.identity import Evidence, Judgement, Verdict, judge
@@ -172,9 +173,20 @@ class Reaper:
     def step(self, snapshot: Callable[[], Snapshot], now: Instant) -> list[Reaped]:
         """Go on ending processes; take back what is confirmed gone.
 
-        Raises StoreBusy and the like: nothing is lost, call again.
+        Raises StoreBusy and the like: nothing is lost, call again. After the first that was
+        taken back it returns instead, or nobody would be told of that one.
         """
-        reaped = []
+        reaped: list[Reaped] = []
+        try:
+            self._step_all(snapshot, now, reaped)
+        except StoreBusy:
+            if not reaped:
+                raise
+        return reaped
+
+    def _step_all(
+        self, snapshot: Callable[[], Snapshot], now: Instant, reaped: list[Reaped]
+    ) -> None:
         for attempt_id, recovery in list(self._active.items()):
             if recovery.due_mono > now.mono:
                 continue
@@ -191,7 +203,6 @@ class Reaper:
             self._told.pop(attempt_id, None)
             if result is not None:
                 reaped.append(result)
-        return reaped
 
     def _is_gone(self, recovery: Recovery, snapshot: Callable[[], Snapshot], now: Instant) -> bool:
         ending = recovery.ending
