@@ -7,7 +7,6 @@ import errno
 import os
 import signal
 from collections.abc import Mapping
-from contextlib import suppress
 
 from spoolctl.core.paths import stream_path, workers_dir
 from spoolctl.core.records import Claimed, Outcome, Recorded
@@ -88,14 +87,7 @@ class Slot:
 
     def _tidy(self) -> None:
         """Remove lock files whose survivors have ended."""
-        still = []
-        for path in self._left:
-            if locks.is_held(path):
-                still.append(path)
-            else:
-                with suppress(OSError):
-                    os.unlink(path)
-        self._left = still
+        self._left = [path for path in self._left if not locks.remove(path)]
 
     def handed_over(self) -> None:
         """The command has inherited the lock: drop our copy, or we would keep it alive."""

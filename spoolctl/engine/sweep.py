@@ -61,9 +61,11 @@ def _sweep_workers(store: Store, folder: str) -> None:
         path = os.path.join(folder, name)
         if locks.is_held(os.path.join(folder, f"{token}.lock")) is True:
             continue
-        if name.endswith((".bell", ".bell-new")) or locks.is_held(path) is not True:
+        if name.endswith((".bell", ".bell-new")):
             with suppress(OSError):
                 os.unlink(path)
+        else:
+            locks.remove(path)
 
 
 def _sweep_streams(store: Store) -> None:

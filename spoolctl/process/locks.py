@@ -10,7 +10,9 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from contextlib import suppress
 
+_PROBE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _TRIES = 50
 _TRY_AGAIN_S = 0.002
 
@@ -49,9 +51,8 @@ def is_held(path: str, dev: int | None = None, ino: int | None = None) -> bool |
     device and inode. Never creates the file; takes the lock shared, for a moment, without
     waiting. A copy of the descriptor in this very process counts as somebody.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        fd = os.open(path, flags)
+        fd = os.open(path, _PROBE)
     except (OSError, ValueError):
         return None
     try:
@@ -65,6 +66,30 @@ def is_held(path: str, dev: int | None = None, ino: int | None = None) -> bool |
         return None
     finally:
         os.close(fd)
+
+
+def remove(path: str) -> bool:
+    """Remove the lock file at `path`, unless somebody holds it; whether it is gone.
+
+    The lock is ours, shared, until the name is gone: whoever opened the file before that, to
+    take it, finds it locked or without its name, and makes another. What cannot be opened is
+    no lock that anybody holds.
+    """
+    fd = None
+    try:
+        with suppress(OSError, ValueError):
+            fd = os.open(path, _PROBE)
+        if fd is not None and not _lock(fd, fcntl.LOCK_SH):
+            return False
+        os.unlink(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    finally:
+        if fd is not None:
+            os.close(fd)
+    return True
 
 
 def _open_private(path: str) -> tuple[int, os.stat_result]:
