@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from spoolctl.core.paths import STREAMS, beside, owners, stream_path, support_dir
 from spoolctl.engine.capture import open_recorded
 from spoolctl.engine.spares import FILE_MODE
-from spoolctl.errors import InvalidInput
+from spoolctl.errors import InvalidInput, StoreUnusable
 from spoolctl.folders import make_folder, sync_folder
 
 TYPE_CHECKING = False
@@ -64,8 +64,11 @@ def backup(store: Store, target: str) -> tuple[int, int]:
         undo.callback(_remove_draft, draft)
         try:
             wanted = store.backup(draft)
-        except PermissionError as error:
-            raise InvalidInput(f"cannot write in {folder}: {error.strerror}") from None
+        except StoreUnusable as error:
+            if error.path != draft:
+                raise
+            why = getattr(error.__cause__, "strerror", None) or str(error)
+            raise InvalidInput(f"cannot write in {folder}: {why}") from None
         copied, size = _copy_streams(store.path, draft, wanted)
         size += os.stat(draft).st_size
         _publish(draft, path, undo)

@@ -253,6 +253,16 @@ def test_a_backup_replaces_nothing(call: Call, db: str) -> None:
     assert sorted(os.listdir()) == ["link", "other.db.d", "there"]
 
 
+def test_a_folder_that_takes_no_backup_is_bad_input(call: Call, db: str) -> None:
+    call("add", "--db", db, "true")
+    error = call("backup", "--json", "--db", db, "/dev/fd/copy.db").error
+    assert error["code"] == "INVALID_INPUT"
+    assert error["message"].startswith("cannot write in /")
+    assert "--db" not in error["remediation"]  # it is another path that is wrong
+    with Queue(db) as queue, pytest.raises(InvalidInput):
+        queue.backup("/dev/fd/copy.db")
+
+
 def test_a_failed_backup_leaves_nothing(
     call: Call, db: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

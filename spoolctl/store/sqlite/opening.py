@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from spoolctl.core.paths import beside, owners
 from spoolctl.errors import (
@@ -281,7 +282,8 @@ def _create_file(path: str) -> None:
 def backup(connection: Connection, target: str) -> None:
     """Copy the database, as of the read transaction around this, to a new file (0600).
 
-    Raises InvalidInput if something is there already. Removes a half-written copy.
+    Raises InvalidInput if something is there already, StoreUnusable with its path if it cannot
+    be made. Removes a half-written copy.
     """
     from spoolctl.folders import sync_folder
 
@@ -302,10 +304,11 @@ def backup(connection: Connection, target: str) -> None:
 
 
 def _copy(connection: Connection, target: str) -> None:
-    copy = sqlite3.connect(uri(target, "mode=rw"), uri=True, isolation_level=None)
+    name = uri(target, "mode=rw")
     try:
-        copy.execute("PRAGMA synchronous = FULL")
-        connection.copy_to(copy)
+        with closing(sqlite3.connect(name, uri=True, isolation_level=None)) as copy:
+            copy.execute("PRAGMA synchronous = FULL")
+            connection.copy_to(copy)
     except sqlite3.Error as error:
         text = str(error)
         if "is full" in text:
@@ -313,5 +316,3 @@ def _copy(connection: Connection, target: str) -> None:
         if is_failing(text):
             raise StoreFailing(f"the disk does not serve {target}: {text}") from error
         raise StoreUnusable(f"cannot write {target}: {text}", kind="path", path=target) from error
-    finally:
-        copy.close()
