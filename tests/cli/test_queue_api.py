@@ -176,6 +176,18 @@ def test_errors_say_what_they_mean(queue: Queue) -> None:
     assert issubclass(SafetyBlock, SpoolError)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [{"command": "\ud800"}, {"priority_min": 1 << 70}, {"before_id": 1 << 70}],
+)
+def test_what_cannot_be_in_a_queue_is_bad_input(queue: Queue, asked: dict[str, Any]) -> None:
+    queue.add(["true"])
+    with pytest.raises(InvalidInput):
+        queue.jobs(**asked)
+    with pytest.raises(InvalidInput):
+        queue.events(since_id=1 << 70)
+
+
 def test_no_queue_is_made_unless_asked(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         Queue(tmp_path / "q.db", create=False)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from spoolctl.core.retry import spread
 from spoolctl.errors import (
+    InvalidInput,
     SpoolError,
     StoreBusy,
     StoreFailing,
@@ -145,13 +146,19 @@ class Connection:
 
     @contextmanager
     def read(self) -> Iterator[None]:
-        """A read transaction: everything inside sees one snapshot."""
+        """A read transaction: everything inside sees one snapshot.
+
+        Raises InvalidInput where something is asked for that no column can hold, and what
+        `translate` makes of SQLite's errors.
+        """
         try:
             self.insist(self._begin_reading)
             with self.ending():
                 yield
         except sqlite3.Error as error:
             raise self.translate(error) from error
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise InvalidInput(f"no such value can be in a queue: {error}") from None
 
     def begin(self, statement: str, *, eager: bool = False) -> None:
         """Start a transaction; waits for the lock up to `wait_s`."""
