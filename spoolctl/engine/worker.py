@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from spoolctl.core.records import Claimed, Instant, NewWorker, Outcome, Recorded, Want
-from spoolctl.core.states import AttemptState, Reason
+from spoolctl.core.states import AttemptState, Reason, State
 from spoolctl.engine import sweep
 from spoolctl.engine.attempt import line_of
 from spoolctl.engine.clock import SystemClock, mono
@@ -200,7 +200,7 @@ class Worker:
                 if self._stops():
                     raise
                 pause = self._patience.pause("store", busy, self._clock.now().mono)
-                self._heed_helper(self._sleeper.sleep(pause))
+                self._heed(self._sleeper.sleep(pause))
 
     @property
     def _beat_s(self) -> float:
@@ -276,20 +276,22 @@ class Worker:
         wake = min((at for at in wakes if at is not None), default=now + longest)
         ready = self._sleeper.sleep(min(max(0.0, wake - now), longest))
         self._log.flush()
-        if not ready:
-            return
-        self._signals.drain()
-        self._heed_helper(ready)
-        if not ready.isdisjoint(self._station.bell_fds()):
-            self._station.hush()
+        if self._heed(ready):
             self._look = True
             self._check_lost()
 
-    def _heed_helper(self, ready: frozenset[int]) -> None:
-        """Once the helper has ended, its descriptor would be ready for ever."""
+    def _heed(self, ready: frozenset[int]) -> bool:
+        """Take note of what ended a sleep, or it would end the next at once; whether a bell did."""
+        if not ready:
+            return False
+        self._signals.drain()
         if self._helper is not None and self._helper.fd in ready:
             self._sleeper.remove(self._helper.fd)
             self._helpless = 1
+        rung = not ready.isdisjoint(self._station.bell_fds())
+        if rung:
+            self._station.hush()
+        return rung
 
     def _stops(self) -> int:
         """How many stop requests there were: signals, and the end of the helper."""
@@ -603,7 +605,7 @@ class Worker:
         if counts is not None:
             lanes = self._options.lanes
             left = sum(
-                sum(n for state, n in by_state.items() if state.value == "queued")
+                by_state[State.QUEUED]
                 for lane, (by_state, _) in counts.queues.items()
                 if lanes is None or lane in lanes
             )

@@ -45,6 +45,29 @@ def test_a_long_foreign_lock_loses_no_result(bench: Bench) -> None:
         assert one.returncode == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_signal_while_it_waits_for_its_first_lock_does_not_keep_it_awake(bench: Bench) -> None:
+    bench.add("true")
+    with closing(sqlite3.connect(bench.db, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        worker = bench.work("--once")
+        eventually(lambda: list(Path(f"{bench.db}.d", "workers").glob("*.bell")))
+        time.sleep(1.0)  # by now it looks for the lock at its slowest pace
+        worker.send_signal(signal.SIGCHLD)
+        before = _waits(worker.pid)
+        time.sleep(1.0)
+        assert _waits(worker.pid) - before < 500  # about 170; 1300 if nothing lets it sleep
+        other.execute("ROLLBACK")
+    worker.communicate(timeout=30)
+    assert worker.returncode == 0
+
+
+def _waits(pid: int) -> int:
+    """How often a process has gone to sleep so far."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
 @pytest.mark.parametrize("how", ["removed", "replaced", "folder"])
 def test_a_queue_that_is_gone_ends_the_worker(bench: Bench, how: str) -> None:
     bench.add("-c", "echo $$ > pid; sleep 300")
