@@ -83,12 +83,6 @@ class SafetyBlock(SpoolError):
         self.job_id = job_id
 
 
-class AttemptLost(SpoolError):
-    """The attempt is no longer ours: it was canceled, forced or reaped. Nothing was written."""
-
-    code = "CONFLICT"
-
-
 class WaitTimeout(SpoolError, TimeoutError):
     """The time given to a wait passed before it was fulfilled. `pending` are the open ids."""
 

@@ -40,20 +40,6 @@ def schema() -> JsonSchema:
     return shapes.closed(count=shapes.COUNT, events=shapes.array(members.event_schema()))
 
 
-def frame_schema() -> JsonSchema:
-    """What one frame of `events --follow --json` looks like: an event, or a control frame."""
-    from spoolctl.cli import shapes
-
-    end = shapes.closed(type={"const": "end"}, reason=shapes.words(("max_events", "idle_timeout")))
-    error = shapes.closed(
-        type={"const": "error"},
-        reason={"const": "sqlite_error"},
-        message=shapes.TEXT,
-        exit_code={"const": 3},
-    )
-    return shapes.one_of(members.event_schema(), shapes.closed(control=shapes.one_of(end, error)))
-
-
 VERB = Verb(
     name="events",
     description=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spoolctl.core.retry import spread
-from spoolctl.errors import StoreFull
+from spoolctl.errors import StoreBusy, StoreFull
 from spoolctl.folders import words_of
 
 # SQLite's own wait sleeps up to 100 ms and is unfair to those who wait long.
@@ -29,12 +29,12 @@ class Patience:
     def pause(self, what: str, error: Exception, mono: float) -> float:
         """Seconds until the next try; says once what is in the way."""
         since = self._since.setdefault(what, mono)
-        busy = type(error).__name__ == "StoreBusy"
+        busy = isinstance(error, StoreBusy) and not isinstance(error, StoreFull)
         if what not in self._told and (not busy or mono - since >= TELL_AFTER_S):
             self._told.add(what)
             text = words_of(error) if isinstance(error, OSError) else str(error)
             self._log(f"spoolctl: waiting: {text}")
-        if isinstance(error, StoreFull) or not busy:
+        if not busy:
             return FULL_PAUSE_S
         longest = LONGEST_S if mono - since < SLOW_AFTER_S else LONG_PAUSE_S
         return SHORTEST_S + (longest - SHORTEST_S) * spread()

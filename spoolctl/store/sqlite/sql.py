@@ -364,7 +364,6 @@ DELETE_JOB = "DELETE FROM jobs WHERE id = ?"
 
 # -- counts -----------------------------------------------------------------------------
 
-LANES = "SELECT queue FROM lanes"
 LANE_COUNTS = (
     "SELECT queue, queued, running, done, failed, dead, canceled, waiting FROM lanes ORDER BY queue"
 )
