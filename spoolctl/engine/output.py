@@ -2,13 +2,15 @@
 
 A stream is a file while its attempt runs; then it moves into the database or stays a file.
 Either way a reader sees the bytes that were kept, in constant memory; positions count kept
-bytes, so a middle that the output limit dropped is simply not there.
+bytes, so a middle that the output limit dropped is simply not there. Offsets are those of the
+file itself: they stay what they are while the limit drops more of it.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +19,7 @@ from spoolctl.core.paths import STREAMS, stream_path
 from spoolctl.core.records import Attempt, Job, StreamInfo
 from spoolctl.core.states import SETTLED, AttemptState, Reason
 from spoolctl.core.tuples import NamedTuple
+from spoolctl.engine.punch import hole_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,13 +40,23 @@ class Reader:
     """One stream of one attempt, opened. Close it, or use it as a context manager.
 
     `info` tells where it is stored and how long it is, as found at opening: `size_bytes`
-    counts everything that was written, dropped bytes included.
+    counts everything that was written, dropped bytes included. `live`: what is dropped is in
+    no record yet, and grows; it is looked for in the file.
     """
 
-    def __init__(self, info: StreamInfo, *, data: bytes | None = None, fd: int | None = None):
+    def __init__(
+        self,
+        info: StreamInfo,
+        *,
+        data: bytes | None = None,
+        fd: int | None = None,
+        live: bool = False,
+    ) -> None:
         self.info = info
         self._data = data or b""
         self._fd = fd
+        self._live = live
+        self._gap()
 
     def __enter__(self) -> Reader:
         return self
@@ -65,9 +78,22 @@ class Reader:
     @property
     def kept_bytes(self) -> int:
         """How many bytes can be read; grows while the attempt runs."""
+        start, end = self._gap()
+        return max(0, self.end_offset - (end - start))
+
+    @property
+    def end_offset(self) -> int:
+        """Where the file ends now."""
+        return len(self._data) if self._fd is None else os.fstat(self._fd).st_size
+
+    def _gap(self) -> tuple[int, int]:
+        """Between which offsets everything was dropped; two equal ones: nowhere."""
         if self._fd is None:
-            return len(self._data)
-        return max(0, os.fstat(self._fd).st_size - self.info.dropped_bytes)
+            return 0, 0
+        if self._live:
+            start, end = hole_in(self._fd)
+            self.info = self.info._replace(gap_start=start, dropped_bytes=end - start)
+        return self.info.gap_start, self.info.gap_start + self.info.dropped_bytes
 
     @property
     def is_abandoned(self) -> bool:
@@ -78,25 +104,42 @@ class Reader:
         return found.st_nlink == 0 and found.st_size == 0
 
     def read(self, start: int, length: int) -> bytes:
-        """At most `length` kept bytes from `start`; fewer at the end or at a gap."""
-        if self._fd is None:
-            return self._data[start : start + length]
-        gap, dropped = self.info.gap_start, self.info.dropped_bytes
-        if not dropped:
-            return os.pread(self._fd, length, start)
-        if start < gap:
-            return os.pread(self._fd, min(length, gap - start), start)
-        return os.pread(self._fd, length, start + dropped)
+        """At most `length` kept bytes from `start`, and no more than one piece of them."""
+        return next(self.chunks(start, end=start + length), b"")
 
     def chunks(self, start: int = 0, *, end: int | None = None) -> Iterator[bytes]:
         """Everything from `start` (up to `end`) in pieces of bounded size."""
-        while end is None or start < end:
-            length = CHUNK_BYTES if end is None else min(CHUNK_BYTES, end - start)
-            piece = self.read(start, length)
+        stop = sys.maxsize if end is None else self.offset_of(end)
+        for _, piece in self.pieces(self.offset_of(start), stop):
+            yield piece
+
+    def offset_of(self, position: int) -> int:
+        """Where the kept byte at `position` is in the file at the moment."""
+        start, end = self._gap()
+        return position if position <= start else position + end - start
+
+    def pieces(self, offset: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """What was kept between these offsets, in pieces, each with the offset after it."""
+        while offset < end:
+            gap = self._gap()
+            if gap[0] <= offset < gap[1]:
+                offset = gap[1]
+                continue
+            length = min(CHUNK_BYTES, end - offset)
+            if offset < gap[0]:
+                length = min(length, gap[0] - offset)
+            piece = self._bytes_at(offset, length)
             if not piece:
                 return
-            yield piece
-            start += len(piece)
+            if self._live and self._gap() != gap:
+                continue  # it may have been dropped, and read as zeros, just then
+            offset += len(piece)
+            yield offset, piece
+
+    def _bytes_at(self, offset: int, length: int) -> bytes:
+        if self._fd is None:
+            return self._data[offset : offset + length]
+        return os.pread(self._fd, length, offset)
 
     def tail(self, length: int) -> bytes:
         """The last `length` kept bytes (fewer if there are fewer)."""
@@ -135,7 +178,7 @@ def open_stream(store: Store, attempt: Attempt, stream: str) -> Reader:
     path = info.path or stream_path(store.path, attempt.token, stream)
     fd = _open(path)
     if fd is not None:
-        return _file_reader(info, path, fd)
+        return _file_reader(info, path, fd, live=attempt.gone_at is None)
     # It may have moved into the database since the attempt was read.
     fresh = _same_attempt(store, attempt)
     if fresh is not None and info_of(fresh, stream).stored == "database":
@@ -183,9 +226,9 @@ def _open(path: str) -> int | None:
     return None
 
 
-def _file_reader(info: StreamInfo, path: str, fd: int) -> Reader:
+def _file_reader(info: StreamInfo, path: str, fd: int, *, live: bool) -> Reader:
     size = os.fstat(fd).st_size
-    return Reader(info._replace(stored="file", path=path, size_bytes=size), fd=fd)
+    return Reader(info._replace(stored="file", path=path, size_bytes=size), fd=fd, live=live)
 
 
 # -- following ------------------------------------------------------------------------------
@@ -309,7 +352,9 @@ class _Source:
         self._store = store
         self._attempt = attempt
         self._reader = open_stream(store, attempt, stream)
-        self._position = 0 if tail_lines is None else self._reader.last_lines(tail_lines)
+        self._offset = 0
+        if tail_lines is not None:
+            self._offset = self._reader.offset_of(self._reader.last_lines(tail_lines))
 
     def __enter__(self) -> _Source:
         return self
@@ -331,12 +376,12 @@ class _Source:
             if fresh.info.stored != "missing":  # or somebody removed the file that we follow
                 self._reader.close()
                 self._reader = fresh
-        end = self._reader.kept_bytes
-        if end < self._position:
+        end = self._reader.end_offset
+        if end < self._offset:
             # Truncated by the command itself: what follows is new.
-            self._position = 0
-        for data in self._reader.chunks(self._position, end=end):
-            self._position += len(data)
+            self._offset = 0
+        for offset, data in self._reader.pieces(self._offset, end):
+            self._offset = offset
             yield data
 
 

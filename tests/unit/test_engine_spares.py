@@ -200,7 +200,7 @@ def test_whoever_follows_the_next_attempt_already_sees_what_it_writes(
     """Its file's name is known from the claim on: a follower may have it open by then."""
     put_away(Streams(db, OLD, spares), spares)
     nothing = StreamInfo("file", None, 0)
-    attempt = cast(Attempt, SimpleNamespace(token=NEW, stdout=nothing, stderr=nothing))
+    attempt = cast(Attempt, SimpleNamespace(token=NEW, gone_at=None, stdout=nothing))
     store = cast(Store, SimpleNamespace(path=db))
     followers: list[_Source] = []
 
@@ -220,7 +220,8 @@ def test_whoever_follows_a_file_that_somebody_removes_goes_on_with_it(db: str) -
     streams = Streams(db, NEW)
     nothing = StreamInfo("file", None, 0)
     attempt = cast(
-        Attempt, SimpleNamespace(token=NEW, id=1, job_id=1, attempt_no=1, stdout=nothing)
+        Attempt,
+        SimpleNamespace(token=NEW, id=1, job_id=1, attempt_no=1, gone_at=None, stdout=nothing),
     )
     store = cast(Store, SimpleNamespace(path=db, attempt=lambda *_: attempt))
     with _Source(store, attempt, "stdout", None) as follower:

@@ -1,0 +1,100 @@
+"""Reading a stream while its attempt runs: what the limit dropped is not there, and no zeros."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from spoolctl.core.records import Attempt, StreamInfo
+from spoolctl.engine.capture import Streams
+from spoolctl.engine.output import CHUNK_BYTES, Reader, _Source, open_stream
+from spoolctl.engine.punch import BLOCK_BYTES, punch_hole
+from spoolctl.store.protocol import Store
+
+TOKEN = "ab" * 16
+LIMIT = 8 * BLOCK_BYTES
+ATTEMPT = cast(
+    Attempt, SimpleNamespace(token=TOKEN, gone_at=None, stdout=StreamInfo("file", None, 0))
+)
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> Iterator[Streams]:
+    made = Streams(str(tmp_path / "queue.db"), TOKEN)
+    if not punch_hole(made.stderr.fd, 0, BLOCK_BYTES):
+        pytest.skip("this file system cannot punch holes")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return cast(Store, SimpleNamespace(path=str(tmp_path / "queue.db")))
+
+
+def write(streams: Streams, *numbers: int) -> None:
+    for number in numbers:
+        os.write(streams.stdout.fd, bytes([number]) * BLOCK_BYTES)
+
+
+def blocks(data: bytes) -> list[int]:
+    """The numbers that were written, a block each."""
+    assert len(data) % BLOCK_BYTES == 0
+    found = [data[at] for at in range(0, len(data), BLOCK_BYTES)]
+    assert data == b"".join(bytes([number]) * BLOCK_BYTES for number in found)
+    return found
+
+
+def test_what_the_limit_has_dropped_so_far_is_not_there(streams: Streams, store: Store) -> None:
+    write(streams, *range(1, 65))
+    assert streams.look(LIMIT)
+    kept = [1, 2, 3, 4, 61, 62, 63, 64]
+    with open_stream(store, ATTEMPT, "stdout") as reader:
+        assert reader.kept_bytes == LIMIT
+        assert reader.info.dropped_bytes == 56 * BLOCK_BYTES
+        assert blocks(b"".join(reader.chunks())) == kept
+        assert blocks(reader.tail(3 * BLOCK_BYTES)) == [62, 63, 64]
+        assert blocks(reader.read(3 * BLOCK_BYTES, BLOCK_BYTES)) == [4]
+        assert blocks(reader.read(4 * BLOCK_BYTES, BLOCK_BYTES)) == [61]
+
+
+def test_a_follower_goes_on_where_it_was_when_more_is_dropped(
+    streams: Streams, store: Store
+) -> None:
+    with _Source(store, ATTEMPT, "stdout", None) as follower:
+        write(streams, *range(1, 21))
+        assert blocks(b"".join(follower.news())) == list(range(1, 21))
+        assert streams.look(LIMIT)  # behind it
+        write(streams, 21, 22)
+        assert blocks(b"".join(follower.news())) == [21, 22]
+        write(streams, *range(23, 65))
+        assert streams.look(LIMIT)  # before it, too
+        assert blocks(b"".join(follower.news())) == [61, 62, 63, 64]
+
+
+def test_what_is_dropped_while_it_is_read_is_not_taken_for_zeros(
+    streams: Streams, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(streams, *range(1, 65))
+    pread = os.pread
+
+    def late(fd: int, length: int, offset: int) -> bytes:
+        assert streams.look(LIMIT)
+        return pread(fd, length, offset)
+
+    with open_stream(store, ATTEMPT, "stdout") as reader:
+        assert reader.info.dropped_bytes == 0
+        monkeypatch.setattr(os, "pread", late)
+        assert blocks(b"".join(reader.chunks())) == [1, 2, 3, 4, 61, 62, 63, 64]
+
+
+def test_a_large_stream_comes_in_pieces_with_the_offset_after_each() -> None:
+    data = os.urandom(CHUNK_BYTES + 5)
+    reader = Reader(StreamInfo("database", None, len(data)), data=data)
+    assert [offset for offset, _ in reader.pieces(0, len(data))] == [CHUNK_BYTES, len(data)]
+    assert b"".join(reader.chunks(7, end=CHUNK_BYTES + 1)) == data[7 : CHUNK_BYTES + 1]
