@@ -10,7 +10,8 @@ import os
 from spoolctl.core.paths import workers_dir
 from spoolctl.core.records import Instant, WorkerRow
 from spoolctl.core.tuples import NamedTuple
-from spoolctl.process.identity import Evidence, Verdict, file_system, judge
+from spoolctl.process.filesystem import file_system
+from spoolctl.process.identity import Evidence, Verdict, judge
 from spoolctl.store.examination import Contents, DueLane, Examination, examine
 
 

@@ -15,8 +15,6 @@ from spoolctl.core.tuples import NamedTuple
 from spoolctl.core.words import Enum
 from spoolctl.process import filesystem, locks, table
 
-file_system = filesystem.file_system
-
 
 class Verdict(Enum):
     """What is known about an owner. UNCLEAR means: leave its attempts alone."""
