@@ -179,7 +179,6 @@ def _start_python(words: list[str], fds: list[int]) -> int:
 def main() -> None:
     """The guardian's own process. Wakes up once: when its worker is gone."""
     folder, grace_s = sys.argv[2], float(sys.argv[3])
-    signal.pthread_sigmask(signal.SIG_SETMASK, spawn.ALL_SIGNALS)
     with contextlib.suppress(PermissionError):  # it leads one already
         os.setsid()
     os.chdir("/")

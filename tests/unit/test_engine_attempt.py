@@ -1,4 +1,4 @@
-"""Starting an attempt when the machine is short of something."""
+"""Starting an attempt: its environment, and when the machine is short of something."""
 
 from __future__ import annotations
 
@@ -16,6 +16,25 @@ from spoolctl.engine.spares import Spares
 from spoolctl.process.roster import Roster
 
 TOKEN = "ab" * 16
+
+
+@pytest.mark.parametrize("key", [None, "build-7"])
+def test_a_job_inside_of_a_job_sees_its_own_variables(key: str | None) -> None:
+    """A worker that is started by a command has the variables of that command's job."""
+    outer = {f"SPOOLCTL_{name}": "outer" for name in ("JOB_ID", "KEY", "QUEUE", "SLOT", "DB")}
+    outer["SPOOLCTL_ATTEMPT_PATH"] = "cd" * 16
+    claimed = Claimed(7, TOKEN, 3, 2, ("true",), "lane", key, None, None, (), None, None)
+    env = attempt.environment(claimed, 1, "/queue.db", outer)
+    assert env == {
+        "SPOOLCTL_JOB_ID": "3",
+        "SPOOLCTL_ATTEMPT": "2",
+        "SPOOLCTL_ATTEMPT_ID": TOKEN,
+        "SPOOLCTL_ATTEMPT_PATH": f"{'cd' * 16}:{TOKEN}",
+        "SPOOLCTL_QUEUE": "lane",
+        "SPOOLCTL_DB": "/queue.db",
+        "SPOOLCTL_SLOT": "1",
+        **({} if key is None else {"SPOOLCTL_KEY": key}),
+    }
 
 
 def test_no_room_for_the_input_leaves_nothing_open(

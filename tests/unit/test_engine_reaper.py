@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from spoolctl.core.records import Instant, Reaped, Suspect
+from spoolctl.core.records import Identity, Instant, Reaped, Suspect, WorkerRow
 from spoolctl.core.states import AttemptState, State
 from spoolctl.engine.reaper import Reaper
 from spoolctl.errors import StoreBusy
-from spoolctl.process.identity import Evidence
+from spoolctl.process.identity import Evidence, Judgement, Verdict
 from spoolctl.process.tree import Snapshot
 
 
@@ -70,3 +70,24 @@ def test_what_was_taken_back_before_the_lock_was_taken_is_told(tmp_path: Path) -
     queue.free[2] = True
     assert [one.job_id for one in reaper.step(nobody, at(5.0))] == [2]
     assert reaper.next_mono() is None
+
+
+def test_it_never_asks_about_its_own_worker(tmp_path: Path) -> None:
+    """After a long sleep of the machine its heartbeat is as old as anybody's."""
+    queue = Queue(tmp_path, 2)
+    who = Identity("boot", "", 1, "1", 1, 1)
+    for number, worker in ((1, 9), (2, 10)):
+        row = WorkerRow(worker, "", "", who, None, 1, 5.0, 0.0, 0.0, 0.0)
+        queue.left[number] = queue.left[number]._replace(worker=row)
+    asked = []
+    reaper = reaper_of(queue)
+
+    def dead(_who: Identity, lock: str) -> Judgement:
+        asked.append(lock)
+        return Judgement(Verdict.DEAD, "it is dead")
+
+    reaper.judge = dead
+    reaper.scan(at(0.0))
+    reaper.step(nobody, at(1.0))
+    assert [one.job_id for one in reaper.step(nobody, at(2.0))] == [2]
+    assert len(asked) == 1

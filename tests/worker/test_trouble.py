@@ -243,6 +243,21 @@ def test_a_file_in_the_place_of_the_support_folder_is_waited_out(bench: Bench) -
     assert log.count("cannot start the guardian: Not a directory") == 1
 
 
+def test_what_waits_for_room_is_given_back_at_the_first_signal(bench: Bench) -> None:
+    worker = bench.work()
+    support = Path(f"{bench.db}.d")
+    eventually(lambda: list(support.glob("workers/*.bell")), what="the worker")
+    shutil.rmtree(support)
+    support.touch()
+    job = bench.add("--max-retries", "0", "--", "true")
+    bench.wait_state(job, "running")
+    worker.terminate()
+    worker.communicate(timeout=30)
+    assert worker.returncode == 0
+    assert bench.trail(job) == ["added", "claimed", "released"]
+    assert bench.job(job)["attempts"] == 0
+
+
 @pytest.fixture
 def stuck(bench: Bench) -> Iterator[subprocess.Popen[str]]:
     """A worker with two places and a failed attempt that cannot be ended: job 1."""
