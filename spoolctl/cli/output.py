@@ -313,7 +313,8 @@ def write_followed(
 ) -> bool:
     """Write a job's output as it comes, a header wherever the stream changes (not with
     `raw`); returns whether there was any."""
-    escapes = {stream: Escape() for stream in streams} if app.out.is_terminal() else {}
+    plain = raw or not app.out.is_terminal()
+    escapes = {} if plain else {stream: Escape() for stream in streams}
     last: tuple[int, str] | None = None
     line_open = False
     for piece in queue.follow(
@@ -329,6 +330,8 @@ def write_followed(
             last = (piece.attempt_no, piece.stream)
             continue
         if last != (piece.attempt_no, piece.stream):
+            if last is not None and last[0] != piece.attempt_no:
+                line_open = _write_held(app, escapes) or line_open
             if line_open:
                 app.out.write(b"\n")
             last = (piece.attempt_no, piece.stream)
@@ -336,6 +339,15 @@ def write_followed(
         data = escapes[piece.stream](piece.data) if escapes else piece.data
         app.out.write(data)
         line_open = not data.endswith(b"\n")
-    if line_open and not raw:
+    line_open = _write_held(app, escapes) or line_open
+    if line_open:
         app.out.write(b"\n")
     return last is not None
+
+
+def _write_held(app: App, escapes: dict[str, Escape]) -> bool:
+    """Write what was held back of an attempt that has ended (half a character); whether there
+    was any."""
+    held = b"".join(escape(b"", final=True) for escape in escapes.values())
+    app.out.write(held)
+    return bool(held)

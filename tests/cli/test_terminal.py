@@ -210,3 +210,22 @@ def test_no_progress_line_stands_amid_the_output_that_is_followed(call: Call, db
     Path("go").touch()
     assert terminal.end() == "spoolctl: job 1\none\ntwo\n"
     assert worker.wait(30) == 0
+
+
+def test_half_a_character_at_the_end_of_what_is_followed_is_shown(call: Call, db: str) -> None:
+    call(
+        "add",
+        "--db",
+        db,
+        "--max-retries",
+        "1",
+        "--retry-delay",
+        "0",
+        "-c",
+        r"printf 'x\303'; exit 3",
+    )
+    spoolctl("work", "--drain", "--db", db)
+    text = Terminal("output", "--follow", "--retries", "--attempt", "1", "--db", db, "1").end()
+    assert text == (
+        "=== job 1 attempt 1 stdout ===\nx\ufffd\n=== job 1 attempt 2 stdout ===\nx\ufffd\n"
+    )
