@@ -104,7 +104,7 @@ class Worker:
         Raises OSError if the support folder cannot be used, and whatever the store raises
         before the first claim; later trouble with the store is in the result.
         """
-        prepare_signals()
+        undo = prepare_signals()
         self._signals = Signals()
         adopts = not is_subreaper() and become_subreaper()
         options = self._options
@@ -141,6 +141,7 @@ class Worker:
             if adopts:
                 resign_as_subreaper()
             self._signals.close()
+            undo()
         return self._result()
 
     def _register(self) -> bool:

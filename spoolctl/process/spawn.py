@@ -13,7 +13,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ALL_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _TEMPORARY = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
@@ -76,17 +76,26 @@ def spawn(
             os.close(home)
 
 
-def prepare_signals() -> None:
-    """Make this process fit to be a worker, whatever it inherited.
+def prepare_signals() -> Callable[[], None]:
+    """Make this process fit to be a worker, whatever it inherited; returns what undoes it.
 
     Nothing stays blocked. SIGCHLD gets its default back: a parent that ignored it would have
     let the kernel throw every exit code away. SIGIO, which says that somebody opens a file on
     which we have a lease (see `engine.spares`), must not end us. Other ignored signals stay
     ignored here; `spawn` gives commands the defaults.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGIO, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    before = {
+        signal.SIGCHLD: signal.signal(signal.SIGCHLD, signal.SIG_DFL),
+        signal.SIGIO: signal.signal(signal.SIGIO, signal.SIG_IGN),
+    }
+    mask = signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+    def undo() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    return undo
 
 
 def become_subreaper() -> bool:

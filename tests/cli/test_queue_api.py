@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ from spoolctl.errors import (
     SpoolError,
     WaitTimeout,
 )
+from tests.helpers import clean_env
 from tests.helpers import spoolctl as run
 
 CLI = Path(spoolctl.__file__).parent / "cli"
@@ -238,6 +240,26 @@ def test_wait_polls_where_no_doorbell_can_hang(
     timer.start()
     assert queue.wait([job.id], timeout_s=20)[job.id].state is State.CANCELED
     timer.join()
+
+
+SIGNALS = """
+import signal, sys
+from spoolctl import Queue
+from spoolctl.engine.options import WorkOptions
+numbers = (signal.SIGCHLD, signal.SIGIO, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+for number in numbers:
+    signal.signal(number, print)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGCHLD])
+with Queue("queue.db") as queue:
+    queue.add(["true"])
+    assert queue.work(WorkOptions(once=True)).executed == 1
+assert all(signal.getsignal(number) is print for number in numbers)
+assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == {signal.SIGUSR1, signal.SIGCHLD}
+"""
+
+
+def test_a_worker_in_ones_own_process_gives_the_signals_back(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", SIGNALS], cwd=tmp_path, env=clean_env(), check=True)
 
 
 def test_following_from_python(queue: Queue) -> None:
