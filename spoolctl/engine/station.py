@@ -39,12 +39,14 @@ class Station:
         self._db_path = db_path
         self._grace_s = grace_s
         self._folder = workers_dir(db_path)
+        # Folders first: whatever comes after the roster cannot fail, and leave it locked.
         make_folder(self._folder)
+        if waits:
+            make_folder(waiters_dir(db_path))
         self._roster_path = os.path.join(self._folder, f"{self.token}.lock")
         self.roster = Roster.create(self._roster_path, slots)
         self.bells = [Bell.create(self._folder, self.token)]
         if waits:
-            make_folder(waiters_dir(db_path))
             self.bells.append(Bell.create(waiters_dir(db_path), self.token))
         self._ringers = [Ringer(waiters_dir(db_path), self.token)]
         if frees_slots:
