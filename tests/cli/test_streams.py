@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -326,3 +327,17 @@ def test_too_few_descriptors_are_an_error_like_others(tmp_path: Path, verb: str)
         )
         assert "Traceback" not in done.stderr, most
         assert (done.returncode == 0) == ("error" not in done.stderr), (most, done)
+
+
+def test_a_descriptor_that_somebody_made_nonblocking_gets_everything() -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    data = os.urandom(1 << 20)
+    got: list[bytes] = []
+    # Not before the pipe is full.
+    reader = threading.Timer(0.05, lambda: got.append(open(read, "rb").read()))  # noqa: SIM115
+    reader.start()
+    Out(stdout=write).write(data)
+    os.close(write)
+    reader.join()
+    assert got == [data]

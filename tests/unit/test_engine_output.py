@@ -1,4 +1,5 @@
-"""Reading a stream while its attempt runs: what the limit dropped is not there, and no zeros."""
+"""Reading a stream while its attempt runs: nothing is missed, and what the limit dropped is
+not there, and no zeros."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from typing import cast
 import pytest
 
 from spoolctl.core.records import Attempt, StreamInfo
+from spoolctl.core.states import AttemptState
 from spoolctl.engine.capture import Streams
-from spoolctl.engine.output import CHUNK_BYTES, Reader, _Source, open_stream
+from spoolctl.engine.output import CHUNK_BYTES, Follower, Reader, _Source, open_stream
 from spoolctl.engine.punch import BLOCK_BYTES, punch_hole
 from spoolctl.store.protocol import Store
 
@@ -98,3 +100,23 @@ def test_a_large_stream_comes_in_pieces_with_the_offset_after_each() -> None:
     reader = Reader(StreamInfo("database", None, len(data)), data=data)
     assert [offset for offset, _ in reader.pieces(0, len(data))] == [CHUNK_BYTES, len(data)]
     assert b"".join(reader.chunks(7, end=CHUNK_BYTES + 1)) == data[7 : CHUNK_BYTES + 1]
+
+
+def test_the_last_words_are_seen_that_come_just_before_the_end(tmp_path: Path) -> None:
+    streams = Streams(str(tmp_path / "queue.db"), TOKEN)
+    attempt = SimpleNamespace(
+        id=1, job_id=1, attempt_no=1, token=TOKEN, gone_at=None, state=AttemptState.RUNNING
+    )
+    attempt.stdout = StreamInfo("file", None, 0)
+
+    def ends() -> int:
+        """The attempt ends just before the queue is asked whether it has."""
+        os.write(streams.stdout.fd, b"last words")
+        attempt.state = AttemptState.SUCCEEDED
+        return 1
+
+    store = SimpleNamespace(path=str(tmp_path / "queue.db"), changed=ends)
+    store.attempt = lambda *_: attempt
+    follower = Follower(cast(Store, store), 1, streams=("stdout",), sleep=lambda seconds: None)
+    assert [piece.data for piece in follower.pieces()] == [b"last words"]
+    streams.close()
