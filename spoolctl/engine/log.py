@@ -95,8 +95,7 @@ class LineLog:
         if self._lost:
             self._waiting.append(f"spoolctl: {self._lost} log lines were lost\n".encode())
             self._lost = 0
-        # Names of programs and of processes stand in it, as their makers chose them.
-        self._waiting.append(visible(line).encode("utf-8", "backslashreplace") + b"\n")
+        self._waiting.append(_safe(line).encode("utf-8", "backslashreplace") + b"\n")
 
     @property
     def behind(self) -> bool:
@@ -153,6 +152,15 @@ class LineLog:
     def _left(self) -> tuple[int, int]:
         """Changes with everything that is written."""
         return len(self._waiting), len(self._waiting[0]) if self._waiting else 0
+
+
+def _safe(line: str) -> str:
+    """The line with nothing that a terminal obeys: names of programs and of processes stand in
+    it, as their makers chose them."""
+    try:
+        return visible(line)
+    except (ImportError, OSError):  # no descriptor left to load what knows all characters
+        return repr(line)[1:-1]
 
 
 def _unblocked(fd: int) -> int:

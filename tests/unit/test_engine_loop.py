@@ -171,10 +171,14 @@ def test_the_log_survives_a_reader_that_has_gone_and_a_closed_descriptor() -> No
     assert not log.behind
 
 
-def test_the_log_shows_what_a_terminal_would_obey() -> None:
+def test_the_log_shows_what_a_terminal_would_obey(monkeypatch: pytest.MonkeyPatch) -> None:
     read, write = os.pipe()
-    LineLog(write)("process 7 (\x1b[31mred\n) does not die")
+    log, line = LineLog(write), "process 7 (\x1b[31mred\n) does not die"
+    log(line)
     assert os.read(read, 4096) == b"process 7 (\\e[31mred\\n) does not die\n"
+    monkeypatch.setitem(sys.modules, "unicodedata", None)  # as if it could not be loaded now
+    log(line)
+    assert os.read(read, 4096) == b"process 7 (\\x1b[31mred\\n) does not die\n"
     os.close(read)
     os.close(write)
 
