@@ -28,6 +28,7 @@ def main() -> None:
     collected that the end of the process gives back anyway, and the interpreter is not taken
     down piece by piece when all is closed.
     """
+    _take_words_as_utf8()
     if LONG_RUNNING.intersection(sys.argv[1:2]):
         gc.set_threshold(COLLECT_AFTER)
     else:
@@ -36,6 +37,21 @@ def main() -> None:
     from spoolctl.cli.main import main as run
 
     os._exit(run(sys.argv[1:]))
+
+
+def _take_words_as_utf8() -> None:
+    """Start over in Python's UTF-8 mode where the locale has another encoding.
+
+    Words and paths are stored as text, and read again under other locales: decoded as, say,
+    Latin-1 they would come out as other bytes. A flag and not PYTHONUTF8, which the commands
+    would inherit. (Under C and POSIX the mode is on anyway, from Python 3.15 on everywhere.)
+    """
+    if sys.flags.utf8_mode or sys.getfilesystemencoding() == "utf-8" or "utf8" in sys._xoptions:
+        return
+    try:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    except (OSError, ValueError):
+        return  # no interpreter at the place where it was: go on with what there is
 
 
 def _fill_standard_descriptors() -> None:

@@ -161,6 +161,35 @@ def test_version_is_one_line_and_stands_in_every_envelope(program: Program) -> N
     assert envelope["tool_version"] == __version__
 
 
+@pytest.fixture(params=["ascii", "latin-1"])
+def odd_locale(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """Variables under which Python takes words for something else than UTF-8."""
+    if request.param == "ascii":
+        return {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    made = tmp_path / "locales" / "de_DE.ISO-8859-1"
+    made.parent.mkdir()
+    words = ["localedef", "-i", "de_DE", "-f", "ISO-8859-1", str(made)]
+    if not shutil.which("localedef") or subprocess.run(words, check=False).returncode:
+        pytest.skip("needs localedef(1) and its sources")
+    return {"LC_ALL": "de_DE.ISO-8859-1", "LOCPATH": str(made.parent)}
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="words are UTF-8 there whatever the locale")
+def test_words_are_the_same_bytes_whatever_the_locale(
+    program: Program, odd_locale: dict[str, str]
+) -> None:
+    (program.cwd / "ü").mkdir()
+    odd = program._replace(env={**program.env, **odd_locale})
+    added = odd.run("add", "--note", "ü", "--cwd", "ü", "--", "sh", "-c", "printf %s ü; pwd")
+    assert (added.returncode, added.stdout) == (0, "Added job 1\n")
+    assert program.run("work", "--once").returncode == 0
+    said = program.run("output", "--raw", "--stream", "stdout", "1").stdout
+    assert said == f"ü{program.cwd.resolve()}/ü\n"
+    assert json.loads(program.run("show", "--json", "1").stdout)["data"]["job"]["note"] == "ü"
+    assert odd.run("run", "--", "sh", "-c", "printf ü$PYTHONUTF8").stdout in ("ü", "ü0")
+    assert odd.run("show", "1").stdout == program.run("show", "1").stdout
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 def test_its_guardian_ends_what_a_killed_worker_ran(program: Program) -> None:
     """Whatever the program's form, and although its folder is gone and PATH is of no use."""
