@@ -102,6 +102,18 @@ def test_what_was_captured_is_not_compared(desk: Desk) -> None:
     assert again.differences == ()
 
 
+@pytest.mark.parametrize(("first", "again"), [(None, "/work"), ("/work", None)])
+def test_the_same_folder_captured_or_asked_for_is_no_difference(
+    desk: Desk, first: str | None, again: str | None
+) -> None:
+    here = Context("/work", 0o077, ())
+    desk.submit(job("make", key="k", cwd=first, context=here))
+    assert desk.submit(job("make", key="k", cwd=again, context=here)).deduplicated
+    with pytest.raises(KeyConflict) as caught:
+        desk.submit(job("make", key="k", cwd="/else" if first is None else None))
+    assert caught.value.fields == ("cwd",)
+
+
 def test_differences_of_tags_note_and_schedule_are_told_and_not_stored(desk: Desk) -> None:
     at = desk.clock.at
     desk.add("make", key="k", tags=(("a", "1"),), note="first", run_at=at + 100)

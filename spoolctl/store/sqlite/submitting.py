@@ -228,7 +228,7 @@ def _new_record(job_id: int, job: NewJob, due: Due, now: Instant) -> Job:
         due.run_at,
         job.priority,
         job.queue,
-        job.context.cwd if job.cwd is None else job.cwd,
+        _folder(job),
         None,
         None,
         None,
@@ -237,6 +237,11 @@ def _new_record(job_id: int, job: NewJob, due: Due, now: Instant) -> Job:
         job.note,
         bool(due.ready),
     )
+
+
+def _folder(job: NewJob) -> str | None:
+    """Where it will run: as asked for, or else as captured."""
+    return job.context.cwd if job.cwd is None else job.cwd
 
 
 def _protects(stored: StoredJob, now: Instant) -> bool:
@@ -262,7 +267,7 @@ def _answer(
         ("max_crashes", record.max_crashes, job.max_crashes),
         ("priority", record.priority, job.priority),
         ("queue", record.queue, job.queue),
-        ("cwd", asked.cwd, wanted.cwd),
+        ("cwd", asked.cwd, asked.cwd if _folder(job) == record.cwd else wanted.cwd),
         ("env", dict(asked.env), dict(wanted.env)),
         ("retry_policy", asked.policy, wanted.policy),
         ("stdin", stdin, job.stdin),
