@@ -95,7 +95,7 @@ def locate(flag: str | None = None) -> Location:
     else:
         path, source = _default(config_path), "default"
     return Location(
-        path=_resolve(path),
+        path=resolve(path),
         source=source,
         config_path=config_path,
         config_exists=config is not None or bool(remarks),
@@ -198,16 +198,19 @@ def _reason(error: OSError | ValueError) -> str:
 def _named(flag: str | None) -> tuple[str, str] | None:
     """The path that the caller named, and where."""
     if flag is not None:
-        return _path("path", flag), "flag"
+        # Of a folder's name: a flag's own text was checked before.
+        short = repr(flag if len(flag) <= 60 else f"{flag[:57]}...")
+        advice = f": name another queue with --db or {VARIABLE}"
+        return _path(flag, f"the path {short} ", advice), "flag"
     value = os.environ.get(VARIABLE)
-    return None if value is None else (_path(VARIABLE, value), "environment")
+    return None if value is None else (_path(value, f"{VARIABLE}: "), "environment")
 
 
-def _path(name: str, path: str) -> str:
+def _path(path: str, subject: str, advice: str = "") -> str:
     try:
         return checks.path(path)
     except InvalidInput as error:
-        raise InvalidInput(f"{name}: {error}") from None
+        raise InvalidInput(f"{subject}{error}{advice}") from None
 
 
 def _default(config_path: str) -> str:
@@ -220,9 +223,14 @@ def _default(config_path: str) -> str:
     return os.path.join(folder, QUEUE_NAME)
 
 
-def _resolve(path: str) -> str:
+def resolve(path: str, wanted: str = "an absolute path with --db") -> str:
+    """The path without links, absolute. `wanted`: what to give where that cannot be told.
+
+    Raises:
+        InvalidInput: it is relative, and the current folder has been deleted.
+    """
     if not os.path.isabs(path) and _current_folder() is None:
-        raise InvalidInput("the current folder no longer exists: give an absolute path with --db")
+        raise InvalidInput(f"the current folder no longer exists: give {wanted}")
     return os.path.realpath(path)
 
 

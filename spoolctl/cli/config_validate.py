@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from spoolctl.cli import shapes
 from spoolctl.cli.config_show import yes
 from spoolctl.cli.render import visible
@@ -68,9 +66,9 @@ VERB = Verb(
 def run(args: Args, app: App) -> int:
     """Check one config file."""
     from spoolctl.cli.settings import check, recognized_keys, unknown
-    from spoolctl.config import ConfigBroken, find_config, read_config
+    from spoolctl.config import ConfigBroken, find_config, read_config, resolve
 
-    path = os.path.realpath(args.path or find_config())
+    path = resolve(args.path or find_config(), "an absolute PATH")
     try:
         config = read_config(path)
         if config is not None:

@@ -54,7 +54,10 @@ def backup(store: Store, target: str) -> tuple[int, int]:
         InvalidInput: `target`, its support folder or a log of that name exists, or its folder
             cannot be used.
     """
-    path = os.path.realpath(target)
+    try:
+        path = os.path.realpath(target)
+    except FileNotFoundError:  # from getcwd(2)
+        raise InvalidInput("the current folder no longer exists: give an absolute path") from None
     folder = os.path.dirname(path)
     _refuse_existing(path)
     if not os.path.isdir(folder):

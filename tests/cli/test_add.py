@@ -171,8 +171,32 @@ def test_a_deleted_folder_is_told(call: Call, db: str) -> None:
     assert "no longer exists" in done.error["message"]
     assert not os.path.exists(db)
     assert call("add", "--db", db, "--cwd", "/", "true").text == "Added job 1\n"
-    relative = call("add", "--json", "--db", "queue.db", "--cwd", "/", "true")
-    assert relative.error["code"] == "INVALID_INPUT"
+    for relative in (
+        ("add", "--json", "--db", "queue.db", "--cwd", "/", "true"),
+        ("backup", "--json", "--db", db, "copy.db"),
+        ("config-validate", "--json", "config.json"),
+        ("config-validate", "--json"),
+        ("status", "--json"),
+    ):
+        error = call(*relative).error
+        assert error["code"] == "INVALID_INPUT"
+        assert "no longer exists: give an absolute" in error["message"]
+
+
+def test_a_folder_whose_name_is_no_text_is_told(call: Call, db: str) -> None:
+    odd = os.fsdecode(os.fsencode(os.getcwd()) + b"/\xff")
+    try:
+        os.mkdir(odd)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 only")
+    os.chdir(odd)
+    for words in (("status",), ("add", "--cwd", "/", "true"), ("work", "--once"), ("list",)):
+        error = call(words[0], "--json", *words[1:]).error
+        assert error["code"] == "INVALID_INPUT"
+        assert error["message"].startswith("the path '")
+        assert "not valid UTF-8: name another queue with --db" in error["message"]
+    assert os.listdir(odd) == []
+    assert call("add", "--db", db, "--cwd", "/", "true").text == "Added job 1\n"
 
 
 # -- keys -----------------------------------------------------------------------------------
