@@ -129,6 +129,8 @@ def explain(error: Exception) -> Failure:
         return Failure(error.code, str(error), error.remediation, error.did_you_mean)
     if isinstance(error, errors.NotFound):
         return Failure(error.code, str(error), _advise_not_found(error))
+    if isinstance(error, errors.IllegalTransition):
+        return Failure(error.code, str(error), _advise_conflict(error))
     if isinstance(error, errors.SafetyBlock):
         return Failure(error.code, str(error), SAFETY_ADVICE.get(error.action))
     if isinstance(error, errors.StoreUnusable):
@@ -214,6 +216,19 @@ def _advise_not_found(error: errors.NotFound) -> str | None:
         return "the job has no attempts yet"
     if not error.job_ids:
         return "`spoolctl add` makes a queue; --db or SPOOLCTL_DB names another one"
+    return None
+
+
+def _advise_conflict(error: errors.IllegalTransition) -> str | None:
+    """What to do instead; which state the job is in, the message says already."""
+    if error.event == "canceled":
+        return "it has settled: there is nothing to withdraw or to stop"
+    if error.state == "done":
+        return "to run it once more, submit it again with `spoolctl add`"
+    if error.state == "queued":
+        return f"it is in the queue already: `spoolctl show {error.job_id}` tells when it may start"
+    if error.event == "forced":
+        return f"--force is for a running job: `spoolctl retry {error.job_id}` is enough"
     return None
 
 

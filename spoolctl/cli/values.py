@@ -111,10 +111,24 @@ def integer(text: str) -> int:
 
 
 def _integer(spec: Described, text: str) -> int:
-    value = integer(text)
-    if spec.limit is not None:
-        _in_range(spec.limit, value, text)
+    try:
+        value = integer(text)
+        if spec.limit is not None:
+            _in_range(spec.limit, value, text)
+    except BadValue as error:
+        if spec.limit == "timeout_seconds":
+            error.remediation = _seconds_hint(text)
+        raise
     return value
+
+
+def _seconds_hint(text: str) -> str:
+    """What may have been meant by a time limit that is none: `5m`, or 0 for no limit."""
+    parts = _duration_parts(text) or []
+    meant = sum(float(number) * UNITS_S[unit] for number, unit in parts)
+    if meant >= 1 and meant == int(meant):
+        return f"write whole seconds, without a unit: {int(meant)}"
+    return "write whole seconds, at least 1; --no-timeout is for no limit"
 
 
 def _float(spec: Described, text: str) -> float:
@@ -330,7 +344,7 @@ PROBES: dict[str, Probe] = {
     "float": Probe("0.5", ("", "abc", "nan", "inf", "0", "-1", "1e999")),
     "fraction": Probe("0.5", ("", "abc", "nan", "inf")),
     "duration": Probe("90s", ("", "abc", "-1", "1e3", "5w", "1 h")),
-    "timestamp": Probe("2031-01-02T03:04:05Z", ("", "abc", "nan", "2031", "20310102")),
+    "timestamp": Probe("2031-01-02T03:04:05Z", ("", "abc", "nan", "1e9", "2031-13-01")),
     "moment": Probe("1h30m", ("", "abc", "-1", "90", "2031", "1e9", "nan")),
     "queue": Probe("default", ("", "-x", "a b", "a" * (LIMITS["queue_name"].maximum + 1))),
     "key_value": Probe("key=value", ("", "=value")),

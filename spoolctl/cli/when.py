@@ -49,11 +49,6 @@ def timestamp(text: str, *, now: datetime | None = None, past: bool = False) -> 
 
 def _seconds(text: str, now: datetime, past: bool) -> float:
     if NUMBER.fullmatch(text):
-        if len(text) in (4, 8) and text.isdigit():
-            raise BadValue(
-                f"{text!r} looks like a date; as epoch seconds it is not accepted",
-                remediation=f"{HINT}; epoch seconds may be written as {text}.0",
-            )
         return float(text)
     iso = ISO.fullmatch(text)
     if iso:
@@ -81,8 +76,8 @@ def _from_iso(match: re.Match[str]) -> float:
     if zone in "Zz":
         return moment.replace(tzinfo=timezone.utc).timestamp()
     hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
-    if minutes > 59:
-        raise ValueError("a zone's offset has at most 59 minutes")
+    if hours > 23 or minutes > 59:
+        raise ValueError("a zone's offset has at most 23 hours and 59 minutes")
     offset = timedelta(hours=hours, minutes=minutes) * (-1 if zone[0] == "-" else 1)
     return moment.replace(tzinfo=timezone(offset)).timestamp()
 

@@ -266,6 +266,17 @@ def test_what_was_captured_is_not_compared(
     assert again.warnings == []
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("5m", ": 300"), ("1h30m", ": 5400"), ("1.5", "at least 1"), ("0", "--no-timeout"), ("x", "")],
+)
+def test_a_bad_time_limit_says_what_to_write(call: Call, text: str, hint: str) -> None:
+    error = call("add", "--json", "--timeout", text, "true").error
+    assert error["code"] == "INVALID_INPUT"
+    assert error["remediation"].startswith("write whole seconds")
+    assert hint in error["remediation"]
+
+
 # -- times ----------------------------------------------------------------------------------
 
 
@@ -284,6 +295,15 @@ def test_a_time_in_the_past_is_now_and_said(call: Call, db: str) -> None:
     job = call("show", "--json", "--db", db, "1").data["job"]
     assert done.data["next_run_at"] == job["next_run_at"] == job["created_at"]
     assert call("add", "--db", db, "--at", "0", "true").text == "Added job 2\n"
+
+
+@pytest.mark.parametrize("text", ["2031", "20310102"])
+def test_a_number_that_looks_like_a_date_is_epoch_seconds_and_said(
+    call: Call, db: str, text: str
+) -> None:
+    (warning,) = call("add", "--json", "--db", db, "--at", text, "true").envelope["warnings"]
+    assert warning["code"] == "AT_IN_PAST"
+    assert "a bare number is seconds since 1970" in warning["message"]
 
 
 def test_the_present_is_no_past(call: Call, db: str) -> None:

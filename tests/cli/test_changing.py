@@ -216,6 +216,26 @@ def test_prune_in_words(call: Call, db: str) -> None:
     assert call("prune", *words, "-y").text.startswith("pruned 1 job(s), freed ")
 
 
+def test_a_conflict_says_what_to_do_instead(call: Call, db: str) -> None:
+    call("add", "--db", db, "true")
+    call("add", "--db", db, "--no-retry", "false")
+    spoolctl("work", "--drain", "--db", db)
+    call("add", "--db", db, "--after", "1h", "true")
+    expected = {
+        ("retry", "1"): "`spoolctl add`",
+        ("retry", "--force", "1"): "`spoolctl add`",
+        ("retry", "--force", "2"): "`spoolctl retry 2` is enough",
+        ("retry", "3"): "`spoolctl show 3`",
+        ("retry", "--force", "3"): "`spoolctl show 3`",
+        ("cancel", "1"): "settled",
+        ("cancel", "2"): "settled",
+    }
+    for words, advice in expected.items():
+        error = call(words[0], "--json", "--db", db, *words[1:]).error
+        assert error["code"] == "CONFLICT"
+        assert advice in error["remediation"]
+
+
 # -- backup ---------------------------------------------------------------------------------
 
 

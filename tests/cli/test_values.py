@@ -187,6 +187,8 @@ def new_york(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("-5", -5.0),
         ("+1700000000", 1700000000.0),
         ("1700000000.5", 1700000000.5),
+        ("2027", 2027.0),
+        ("20270115", 20270115.0),
         ("31536000000", 31536000000.0),
         ("2027-01-15T09:00:00Z", 1800003600.0),
         ("2027-01-15T09:00Z", 1800003600.0),
@@ -210,7 +212,7 @@ def test_timestamps(text: str, seconds: float) -> None:
     "text",
     [
         *("", "abc", "nan", "inf", "1e400", "1e3", " 0", "31536000001", "-31536000001"),
-        *("2027", "20270115", "1700000000000", "9999-12-31", "2027-13-01", "2027-02-30"),
+        *("1700000000000", "9999-12-31", "2027-13-01", "2027-02-30"),
         *("2027-01-15T25:00", "2027-01-15T09:00:60Z", "2027-01-15T09:00+25:00"),
         *("2027-01-15T09:00+01:99", "2027-1-5", "2027-01-15T", "24:00", "9:5", "tomorow"),
         "2027-03-14T02:30",  # skipped when the clocks go forward
@@ -221,6 +223,7 @@ def test_what_is_no_timestamp(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         timestamp(text)
     assert getattr(caught.value, "remediation", None)
+    assert "timedelta" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
