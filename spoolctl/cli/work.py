@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from spoolctl.cli.parse import Args
     from spoolctl.engine.options import WorkOptions, WorkResult
 
-RESULTS = ("succeeded", "failed", "timed_out", "abandoned", "canceled")
-"""How the attempt of `--once` can have ended."""
+RESULTS = ("succeeded", "failed", "timed_out")
+"""How the attempt of `--once` can have ended, unless a signal put its job back."""
 
 
 def schema() -> JsonSchema:
@@ -43,7 +43,8 @@ VERB = Verb(
         "workers may serve one queue. A worker also takes back the jobs of workers that have "
         "died, once that is proven, and reports each attempt in one line on stderr."
     ),
-    data_schema="--once: the attempt that was made; --drain: how many attempts were made.",
+    data_schema="--once: the attempt that was made, or `stopped` if a second signal put its job "
+    "back; --drain: how many attempts were made.",
     schema=schema,
     flags=(
         Flag(
@@ -210,6 +211,8 @@ def _report(args: Args, app: App, result: WorkResult) -> int:
 def _once(result: WorkResult) -> dict[str, Any]:
     if result.job_id is None:
         return {"claimed": False}
+    if result.attempt_state not in RESULTS:
+        return {"stopped": True}
     return {
         "claimed": True,
         "job_id": result.job_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -237,6 +238,16 @@ def test_the_shutdown_timeout_is_a_second_signal(bench: Bench) -> None:
     worker.communicate(timeout=30)
     assert worker.returncode == 0
     assert bench.trail(job) == ["added", "claimed", "released"]
+
+
+def test_once_with_its_job_put_back_says_that_it_was_stopped(bench: Bench) -> None:
+    job = start_job(bench)
+    worker = bench.work("--once", "--json", "--shutdown-timeout", "0.3", stdout=subprocess.PIPE)
+    bench.wait_file("pid")
+    worker.terminate()
+    out, _ = worker.communicate(timeout=30)
+    assert (worker.returncode, json.loads(out)["data"]) == (0, {"stopped": True})
+    assert bench.job(job)["state"] == "queued"
 
 
 def test_a_stop_request_while_the_worker_starts_is_not_lost(bench: Bench) -> None:
