@@ -133,7 +133,10 @@ def _from_json(args: Args, line: str) -> Args:
     try:
         content = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"is not JSON: {error}") from None
+        raise values.BadValue(
+            f"is not JSON: {error}",
+            remediation=f"{HINT}; lines for the shell are read with --lines",
+        ) from None
     if not isinstance(content, dict):
         raise InvalidInput("is not a JSON object")
     members: dict[str, Any] = {}

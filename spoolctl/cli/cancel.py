@@ -69,7 +69,8 @@ def run(args: Args, app: App) -> int:
     if not canceled.gone:
         app.warn(
             "KILL_ASYNC",
-            f"job {args.id} is canceled, but the end of its processes is not confirmed yet",
+            f"job {args.id} is canceled, but the end of its processes is not confirmed yet: "
+            "its worker does that, or if that has died, another one (`spoolctl work`)",
         )
     data = {
         "job_id": canceled.job.id,

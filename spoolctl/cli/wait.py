@@ -141,8 +141,9 @@ def _chosen(args: Args, app: App) -> tuple[int, ...]:
     states = () if args.tag else (State.QUEUED, State.RUNNING)
     found = app.queue.jobs(states=states, queue=args.queue, tags=args.tag, limit=None)
     if args.tag and not found:
+        names = " and ".join(key if value is None else f"{key}={value}" for key, value in args.tag)
         raise UsageError(
-            f"no job in {app.queue.path} has the tags",
+            f"no job in {app.queue.path} has the tag {names}",
             "NOT_FOUND",
             remediation="`spoolctl list --json` shows all jobs with their tags; --db or "
             "SPOOLCTL_DB names another queue",

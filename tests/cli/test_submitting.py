@@ -285,6 +285,11 @@ def test_warnings_of_a_batch_name_the_lines(call: Call, db: str) -> None:
     assert warning["message"].startswith("line 1: ")
 
 
+def test_shell_lines_without_their_flag_are_told_of_it(call: Call, db: str) -> None:
+    Path("batch").write_text("make all\n")
+    assert "--lines" in call("add", "--json", "--batch", "batch").error["remediation"]
+
+
 def test_a_close_member_is_suggested(call: Call, db: str) -> None:
     Path("batch").write_text('{"argv": ["true"], "priorty": 1}\n')
     assert call("add", "--json", "--batch", "batch").error["did_you_mean"] == "priority"
