@@ -6,6 +6,8 @@ the rule. Lengths are in characters and stand in `core.limits`.
 
 from __future__ import annotations
 
+import sys
+
 from spoolctl.core.limits import LIMITS
 from spoolctl.errors import InvalidInput
 
@@ -127,8 +129,8 @@ def env(name: object, value: object) -> tuple[str, str]:
 def argv(words: object) -> tuple[str, ...]:
     """A command: a non-empty sequence of words, the first of them not empty.
 
-    Bounded because Linux refuses to start what is longer (E2BIG); found out at submission
-    instead of at the first attempt.
+    Bounded because Linux refuses to start what is longer (E2BIG), in all or in one word;
+    found out at submission instead of at the first attempt.
     """
     if isinstance(words, (str, bytes)) or not hasattr(words, "__iter__"):
         raise InvalidInput("a command is a list of words")
@@ -137,6 +139,13 @@ def argv(words: object) -> tuple[str, ...]:
         raise InvalidInput("a command has at least one word")
     if not checked[0]:
         raise InvalidInput("the first word of a command names a program and cannot be empty")
-    if sum(len(word.encode()) + 1 for word in checked) > LIMITS["argv_bytes"].maximum:
+    sizes = [len(word.encode()) for word in checked]
+    if sum(sizes) + len(sizes) > LIMITS["argv_bytes"].maximum:
         raise InvalidInput(f"a command has at most {LIMITS['argv_bytes'].maximum} bytes")
+    longest = LIMITS["argv_word_bytes"].maximum
+    if max(sizes) > longest and sys.platform == "linux":
+        raise InvalidInput(
+            f"a word of a command has at most {longest} bytes, one has {max(sizes)}: "
+            "Linux starts none that is longer (a file or stored input has room)"
+        )
     return checked

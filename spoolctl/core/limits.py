@@ -58,6 +58,8 @@ LIMITS: dict[str, Limit] = {
     "worker_max_jobs": Limit("integer", 1, MAX_INT),
     "stdin_bytes": Limit("integer", 0, 16 * 1024 * 1024),
     "argv_bytes": Limit("integer", 1, 1024 * 1024),
+    # Linux: MAX_ARG_STRLEN of execve(2), 32 pages of 4 KiB with the NUL at the end.
+    "argv_word_bytes": Limit("integer", 0, 128 * 1024 - 1),
 }
 """Name -> range. Names are published by `capabilities`."""
 

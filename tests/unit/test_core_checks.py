@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -37,3 +39,15 @@ def test_tag_names(name: str) -> None:
 def test_an_empty_name_is_refused(check: Callable[[object], str]) -> None:
     with pytest.raises(InvalidInput):
         check("")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of Linux")
+def test_no_word_is_accepted_that_linux_does_not_start() -> None:
+    longest = "x" * 131_071
+    assert checks.argv(["true", longest]) == ("true", longest)
+    subprocess.run(["true", longest], check=True)
+    for word in (longest + "x", "é" * 65_536):
+        with pytest.raises(OSError, match="too long"):
+            subprocess.run(["true", word], check=True)
+        with pytest.raises(InvalidInput, match="131071 bytes"):
+            checks.argv(["true", word])
