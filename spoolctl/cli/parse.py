@@ -156,7 +156,8 @@ class _Scan:
                 f"the word {self._stray!r} of the command starts with '-'"
                 if self._stray.startswith("-")
                 else f"the word {self._stray!r} stands apart from the command",
-                remediation="put `--` before the command: spoolctl add [flags] -- COMMAND ...",
+                remediation="put `--` before the command: "
+                f"spoolctl {self.verb.name} [flags] -- COMMAND ...",
             )
 
     def _is_flag(self, word: str) -> bool:
@@ -165,7 +166,8 @@ class _Scan:
         return len(word) > 1 and word[0] == "-" and not _is_negative(word)
 
     def _word(self, word: str) -> None:
-        if self.takes_command and (self._closed or word == "-"):
+        # Negative numbers, too: of `ls -1` nobody should have to know that it is one.
+        if self.takes_command and (self._closed or word.startswith("-")):
             self._stray = self._stray or word
         self.rest.append(word)
 

@@ -69,10 +69,19 @@ def test_a_command_without_dashes_may_have_flags_around_it() -> None:
         ["git", "checkout", "--", "file"],
         ["grep", "-c"],
         ["cat", "-"],
+        ["ls", "-1"],
+        ["-5"],
     ],
 )
 def test_a_command_that_could_be_misread_is_refused(words: list[str]) -> None:
     assert fault("add", *words).code == "INVALID_INPUT"
+    assert parse(ADD, ["--", *words]).argv == tuple(words)
+
+
+@pytest.mark.parametrize("verb", ["add", "run"])
+def test_where_the_dashes_go_is_shown_with_the_verb(verb: str) -> None:
+    advice = fault(verb, "ls", "-1").remediation
+    assert advice == f"put `--` before the command: spoolctl {verb} [flags] -- COMMAND ..."
 
 
 @pytest.mark.parametrize("word", ["-5", "-1.5", "-.5", "-0"])
@@ -80,10 +89,6 @@ def test_negative_numbers_are_values(word: str) -> None:
     error = fault("show", word)
     assert error.code == "INVALID_INPUT"
     assert parse(ADD, ["--priority", "-5", "true"]).priority == -5
-
-
-def test_a_negative_number_may_be_a_word_of_a_command() -> None:
-    assert parse(ADD, ["sleep", "-1"]).argv == ("sleep", "-1")
 
 
 @pytest.mark.parametrize(
