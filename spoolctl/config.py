@@ -216,7 +216,8 @@ def _path(path: str, subject: str, advice: str = "") -> str:
 def _default(config_path: str) -> str:
     folder = os.path.dirname(config_path)
     found = _status(folder)
-    if found is not None and not _is_own(folder):
+    # (Something that is no folder is just a path that cannot be used: nobody's queue is there.)
+    if found is not None and stat.S_ISDIR(found.st_mode) and not _is_own(folder):
         raise InvalidInput(
             f"{folder} is not a folder of yours: name a queue with --db or {VARIABLE}"
         )

@@ -184,15 +184,28 @@ def _skipped(ids: tuple[str, ...], blocked_by: str) -> list[Check]:
     ]
 
 
+def _no_folder(folder: str) -> tuple[str, str]:
+    """Message and remediation: whether the first `add` can make it."""
+    above = folder
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        return f"{above} is in the way: it is no folder", "name another queue with --db"
+    if not os.access(above, os.W_OK | os.X_OK):
+        return (
+            f"there is no folder {folder}, and {above} is not writable",
+            f"make {above} writable, or name another queue with --db",
+        )
+    return (
+        f"there is no folder {folder}",
+        "it is made by the first `spoolctl add`; or name another queue with --db",
+    )
+
+
 def _folder_check(folder: str, file_system: str) -> Check:
     name = CHECKS[2]
     if not os.path.isdir(folder):
-        return Check(
-            name,
-            "fail",
-            f"there is no folder {folder}",
-            "it is made by the first `spoolctl add`; or name another queue with --db",
-        )
+        return Check(name, "fail", *_no_folder(folder))
     if not os.access(folder, os.W_OK | os.X_OK):
         return Check(
             name, "fail", f"the folder {folder} is not writable", f"make {folder} writable"

@@ -120,6 +120,20 @@ def test_the_default_is_never_in_somebody_elses_folder(
     assert locate("x.db").source == "flag"
 
 
+def test_a_file_where_the_default_would_lie_is_an_unusable_path(home: Path, call: Call) -> None:
+    blocked = Path(".spoolctl").resolve()
+    blocked.write_text("mine")
+    assert call("config-show", "--json").data["values"]["db_path"] == str(blocked / "queue.db")
+    for words in (("status",), ("add", "true"), ("work", "--once")):
+        assert call(words[0], "--json", *words[1:]).error["code"] == "INVALID_INPUT"
+    done = call("doctor", "--json")
+    assert done.status == 3
+    check = done.data["checks"][2]
+    assert (check["id"], check["status"]) == ("spool_directory_writable", "fail")
+    assert check["message"] == f"{blocked} is in the way: it is no folder"
+    assert blocked.read_text() == "mine"
+
+
 def test_the_search_ends_at_a_file_system_boundary(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
