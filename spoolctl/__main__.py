@@ -67,5 +67,16 @@ def _fill_standard_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
+def _forget_the_current_folder() -> None:
+    """Take away what `python -m` puts first on the path: the current folder.
+
+    A project that has a `signal.py` or a `select.py` would be imported instead of the standard
+    library. Our own modules are found by where their package is.
+    """
+    if not sys.flags.isolated and not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]
+
+
 if __name__ == "__main__":
+    _forget_the_current_folder()
     main()

@@ -161,6 +161,21 @@ def test_version_is_one_line_and_stands_in_every_envelope(program: Program) -> N
     assert envelope["tool_version"] == __version__
 
 
+def test_files_of_the_project_do_not_stand_in_for_the_standard_library(program: Program) -> None:
+    for name in ("json", "select", "signal", "sqlite3", "random", "datetime"):
+        (program.cwd / f"{name}.py").write_text("raise SystemExit('not meant for you')\n")
+    for words in (
+        ("add", "--at", "0:00", "true"),
+        ("add", "true"),
+        ("work", "--once"),
+        ("list", "--json"),
+        ("wait", "2"),
+    ):
+        done = program.run(*words)
+        assert done.returncode == 0, done.stderr
+        assert "not meant for you" not in done.stderr
+
+
 @pytest.fixture(params=["ascii", "latin-1"])
 def odd_locale(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     """Variables under which Python takes words for something else than UTF-8."""
