@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 PAST_S = 60.0
 """A time that lies further back than this was probably not meant: `--at $(date +%s)` was."""
 
-LOOKS_LIKE_A_DATE = 1e8
-"""Epoch seconds below this have no more digits than a date without dashes."""
-
 SHELL_CHARACTERS = frozenset(" \t\n|&;<>()$`\\\"'*?[]#~{}!")
 
 
@@ -471,10 +468,8 @@ def warn_if_past(run_at: float | None, app: App) -> None:
 
         from spoolctl.cli.render import duration, local_time
 
-        # What was meant as a date or a year (20270115, 2027) lands in the first years of the epoch.
-        early = " (a bare number is seconds since 1970)" if 0 < run_at < LOOKS_LIKE_A_DATE else ""
         ago = duration(time.time() - run_at)
-        app.warn("AT_IN_PAST", f"{local_time(run_at)} was {ago} ago: the job is due now{early}")
+        app.warn("AT_IN_PAST", f"{local_time(run_at)} was {ago} ago: the job is due now")
 
 
 def is_past(run_at: float | None) -> bool:

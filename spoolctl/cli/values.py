@@ -344,7 +344,9 @@ PROBES: dict[str, Probe] = {
     "float": Probe("0.5", ("", "abc", "nan", "inf", "0", "-1", "1e999")),
     "fraction": Probe("0.5", ("", "abc", "nan", "inf")),
     "duration": Probe("90s", ("", "abc", "-1", "1e3", "5w", "1 h")),
-    "timestamp": Probe("2031-01-02T03:04:05Z", ("", "abc", "nan", "1e9", "2031-13-01")),
+    "timestamp": Probe(
+        "2031-01-02T03:04:05Z", ("", "abc", "nan", "2031", "20310102", "2031-13-01")
+    ),
     "moment": Probe("1h30m", ("", "abc", "-1", "90", "2031", "1e9", "nan")),
     "queue": Probe("default", ("", "-x", "a b", "a" * (LIMITS["queue_name"].maximum + 1))),
     "key_value": Probe("key=value", ("", "=value")),

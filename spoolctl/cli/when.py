@@ -49,6 +49,11 @@ def timestamp(text: str, *, now: datetime | None = None, past: bool = False) -> 
 
 def _seconds(text: str, now: datetime, past: bool) -> float:
     if NUMBER.fullmatch(text):
+        if len(text) in (4, 8) and text.isdigit():
+            raise BadValue(
+                f"{text!r} looks like a date; as epoch seconds it is not accepted",
+                remediation=f"{HINT}; epoch seconds may be written as {text}.0",
+            )
         return float(text)
     iso = ISO.fullmatch(text)
     if iso:

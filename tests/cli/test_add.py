@@ -297,15 +297,6 @@ def test_a_time_in_the_past_is_now_and_said(call: Call, db: str) -> None:
     assert call("add", "--db", db, "--at", "0", "true").text == "Added job 2\n"
 
 
-@pytest.mark.parametrize("text", ["2031", "20310102"])
-def test_a_number_that_looks_like_a_date_is_epoch_seconds_and_said(
-    call: Call, db: str, text: str
-) -> None:
-    (warning,) = call("add", "--json", "--db", db, "--at", text, "true").envelope["warnings"]
-    assert warning["code"] == "AT_IN_PAST"
-    assert "a bare number is seconds since 1970" in warning["message"]
-
-
 def test_the_present_is_no_past(call: Call, db: str) -> None:
     done = call("add", "--json", "--db", db, "--at", str(int(time.time())), "true")
     assert done.warnings == []
