@@ -10,7 +10,7 @@ import sys
 import time
 
 from spoolctl.core.records import Instant
-from spoolctl.process.identity import boot_id
+from spoolctl.process.boot import boot_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

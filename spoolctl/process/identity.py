@@ -13,7 +13,7 @@ import sys
 from spoolctl.core.records import Identity
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.core.words import Enum
-from spoolctl.process import filesystem, locks, table
+from spoolctl.process import boot, filesystem, locks, table
 
 
 class Verdict(Enum):
@@ -53,11 +53,11 @@ class Evidence:
 
     def boot_id(self) -> str:
         """Which boot this is; empty if unknown."""
-        return boot_id()
+        return boot.boot_id()
 
     def pid_namespace(self) -> str:
         """Our PID namespace; empty where there is none."""
-        return pid_namespace()
+        return boot.pid_namespace()
 
     def table_is_ours(self) -> bool:
         """Whether the process table that we see is that of our PID namespace."""
@@ -162,7 +162,7 @@ def self_identity(lock_dev: int, lock_ino: int) -> Identity:
     """
     pid = os.getpid()
     start = start_of(pid) if sys.platform == "darwin" else _own_start()
-    return Identity(boot_id(), pid_namespace(), pid, start or "", lock_dev, lock_ino)
+    return Identity(boot.boot_id(), boot.pid_namespace(), pid, start or "", lock_dev, lock_ino)
 
 
 def start_of(pid: int) -> str | None:
@@ -177,58 +177,6 @@ def start_of(pid: int) -> str | None:
     return proc.start if proc is not None else None
 
 
-_boot_id: str | None = None
-
-
-def boot_id() -> str:
-    """An id that every boot of this kernel draws anew; empty if it cannot be read.
-
-    Raises:
-        OSError: not now, for want of descriptors or memory.
-    """
-    global _boot_id
-    if _boot_id is None:
-        _boot_id = _read_boot_id()
-    return _boot_id
-
-
-def _read_boot_id() -> str:
-    if sys.platform == "darwin":
-        from spoolctl.process import darwin
-
-        return darwin.boot_session()
-    try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-            return file.read().strip().decode()
-    except OSError as error:
-        if error.errno in table.SCARCE:
-            raise
-        return ""
-
-
-def pid_namespace() -> str:
-    """The space in which a pid and a start time name one process; empty where there is none.
-
-    The PID namespace's id. In a time namespace whose boot clock is shifted, start times are
-    shifted too (time_namespaces(7)), so its id belongs to the name.
-    """
-    try:
-        space = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
-    try:
-        with open("/proc/self/timens_offsets", "rb") as file:
-            offsets = dict(line.split(None, 1) for line in file)
-        if any(int(part) for part in offsets.get(b"boottime", b"").split()):
-            space += "+" + os.readlink("/proc/self/ns/time")
-    except ValueError:
-        pass
-    except OSError as error:
-        if error.errno in table.SCARCE:
-            raise
-    return space
-
-
 def _own_start() -> str | None:
     # By this name, as /proc of an outer namespace knows us too, under another number.
     try:
@@ -237,6 +185,6 @@ def _own_start() -> str | None:
     except IndexError:
         return None
     except OSError as error:
-        if error.errno in table.SCARCE:
+        if error.errno in boot.SCARCE:
             raise
         return None

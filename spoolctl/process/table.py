@@ -5,19 +5,16 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import time
 from collections.abc import Iterable
 
 from spoolctl.core.tuples import NamedTuple
+from spoolctl.process.boot import SCARCE
 
 MARK = "SPOOLCTL_ATTEMPT_PATH"
 """The environment variable that holds the random ids of an attempt and of those around it."""
-
-SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors of a look for which there was no descriptor or no memory."""
 
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h; shown in field 9 of /proc/PID/stat
 _MARK_BYTES = MARK.encode() + b"="

@@ -11,7 +11,7 @@ import sys
 import time
 
 from spoolctl.core.records import Identity
-from spoolctl.process import identity, locks
+from spoolctl.process import boot, identity, locks
 from spoolctl.process.ending import Ending, Signals
 from spoolctl.process.identity import Evidence, judge
 from spoolctl.process.search import Snapshot, Target
@@ -219,9 +219,7 @@ def owner():
 
     fork_as(500, lambda: signal.pause())
     start = identity.start_of(500)
-    who = Identity(
-        identity.boot_id(), identity.pid_namespace(), 500, start, found.st_dev, found.st_ino
-    )
+    who = Identity(boot.boot_id(), boot.pid_namespace(), 500, start, found.st_dev, found.st_ino)
     evidence = Evidence(os.path.join(folder, "queue.db"))
     before = judge(who, path, evidence=evidence)
     end_process(500)

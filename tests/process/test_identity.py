@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spoolctl.core.records import Identity
-from spoolctl.process import filesystem, identity, locks
+from spoolctl.process import boot, filesystem, identity, locks
 from spoolctl.process.identity import Evidence, Judgement, Sighting, Verdict, judge, self_identity
 from tests.helpers import clean_env, eventually
 from tests.process.staging import HERE, needs_namespaces
@@ -223,7 +223,7 @@ def test_another_boot_is_dead_on_a_local_file_system_alone(owner: Owner, tmp_pat
 def test_an_owner_in_another_namespace_is_judged_by_its_lock(tmp_path: Path) -> None:
     owner = Owner(tmp_path, "unshare", "-p", "-f", "--mount-proc")
     assert owner.who.pid < 10  # its own count
-    assert owner.who.pid_ns != identity.pid_namespace()
+    assert owner.who.pid_ns != boot.pid_namespace()
     assert owner.verdict() is ALIVE
     owner.kill()
     assert owner.verdict() is DEAD
@@ -268,7 +268,7 @@ def test_an_owner_in_a_time_namespace_is_judged_by_its_lock(tmp_path: Path) -> N
     if subprocess.run(["unshare", "-T", "--boottime", "1000", "true"], check=False).returncode:
         pytest.skip("no time namespaces here")
     owner = Owner(tmp_path, "unshare", "-T", "--boottime", "1000", "-f")
-    assert owner.who.pid_ns.startswith(identity.pid_namespace() + "+time:")
+    assert owner.who.pid_ns.startswith(boot.pid_namespace() + "+time:")
     assert owner.who.start != identity.start_of(owner.who.pid)
     assert owner.verdict() is ALIVE
     owner.kill()
@@ -299,7 +299,7 @@ def test_self_identity_is_what_others_see(tmp_path: Path) -> None:
     who = self_identity(found.st_dev, found.st_ino)
     assert who.pid == os.getpid()
     assert who.start == identity.start_of(os.getpid())
-    assert who.boot_id == identity.boot_id() != ""
+    assert who.boot_id == boot.boot_id() != ""
     evidence = Evidence(str(tmp_path))
     assert judge(who, str(tmp_path / "lock"), evidence=evidence).verdict is ALIVE
     os.close(fd)

@@ -208,7 +208,7 @@ def test_files_of_strangers_are_not_touched(
 HIDDEN = """
 import json, os, sys
 from spoolctl.core.records import Identity
-from spoolctl.process import identity, table
+from spoolctl.process import boot, table
 from spoolctl.process.identity import Evidence, judge
 os.setresgid(54321, 54321, 54321)
 os.setresuid(54321, 54321, 54321)
@@ -217,7 +217,7 @@ try:
     answer = str(table.read_proc(pid))
 except table.Hidden as hidden:
     answer = str(hidden)
-who = Identity(identity.boot_id(), identity.pid_namespace(), pid, sys.argv[2], 0, 0)
+who = Identity(boot.boot_id(), boot.pid_namespace(), pid, sys.argv[2], 0, 0)
 verdict = judge(who, "/no/such/lock", evidence=Evidence("/tmp")).verdict.value
 gone = judge(who._replace(pid=2**22 + 1), "/no/such/lock", evidence=Evidence("/tmp")).verdict.value
 print(json.dumps([answer, verdict, gone]))
