@@ -140,11 +140,14 @@ class Snapshot:
         older than the target's command.
 
         For a subreaper that runs this attempt alone: what it left behind, however it hides.
+        Who is in our own session is none of it: a command leads another, and nobody can leave
+        that for ours (setsid(2)); the program around the worker has started it.
         """
-        if self._me == 1:  # init adopts strangers too
+        me = self.procs.get(self._me)
+        if self._me == 1 or me is None:  # init adopts strangers too
             return []
         since = int(target.start or 0)
-        children = self._children.get(self._me, ())
+        children = [p for p in self._children.get(self._me, ()) if p.sid != me.sid]
         found = _by_pid(p for p in children if p.pid not in known and int(p.start) >= since)
         self._add_descendants(found)
         return self._live(found)

@@ -162,6 +162,9 @@ def test_adopted_children_are_those_of_this_attempt_alone() -> None:
         proc(602, 6001, ppid=ME, state="Z"),
     )
     assert [one.pid for one in snapshot.adopted({500}, TARGET)] == [600, 601]
+    mine = snapshot.procs[ME].sid
+    beside = look(proc(500, 5000, ppid=ME), proc(600, 6000, ppid=ME, sid=mine))
+    assert beside.adopted({500}, TARGET) == []  # the program's own: no way leads into its session
     as_init = Snapshot({**snapshot.procs, 600: proc(600, 6000)}, me=1)
     assert as_init.adopted({500}, TARGET) == []
 

@@ -412,13 +412,11 @@ def test_a_subreaper_gets_the_orphans(tmp_path: Path) -> None:
 import os, sys, threading, time
 from spoolctl.process.spawn import become_subreaper, is_subreaper, prepare_signals
 from spoolctl.engine.children import Children
-def other_children(known):
-    children = Children()
-    for pid in known:
-        children.watch(pid)
+mine = os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ, setsid=True)
+children = Children()
+def others():
     answers = {children.others(), children.others(), threaded(children.others)}
     assert len(answers) == 1, answers
-    children.close()
     return answers.pop()
 def threaded(call):
     answer = []
@@ -430,15 +428,26 @@ prepare_signals()
 assert not is_subreaper()
 assert become_subreaper()
 assert is_subreaper()
-assert other_children([]) is False
-pid = os.posix_spawn("/bin/sh", ["sh", "-c", "(sleep 60 & echo $! > pid)"], os.environ)
-assert other_children([]) is True
+assert others() is False
+beside = os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ)
+assert others() is False
+words = ["sh", "-c", "(sleep 60 & echo $! > pid)"]
+pid = os.posix_spawn("/bin/sh", words, os.environ, setsid=True)
+assert others() is True
 os.waitpid(pid, 0)
-assert other_children([pid]) is True
+children.watch(pid)
+assert others() is True
 orphan = int(open("pid").read())
-assert other_children([orphan]) is False
+children.watch(orphan)
+assert others() is False
+children.release(orphan)
 os.kill(orphan, 9)
-assert os.waitpid(-1, 0)[0] == orphan
-assert other_children([]) is False
+while others():
+    children.poll()
+for one in (mine, beside):
+    os.kill(one, 9)
+    os.waitid(os.P_PID, one, os.WEXITED | os.WNOWAIT)
+    assert children.poll() == []
+    assert os.waitpid(one, 0)[1] == 9
 """
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=clean_env(), check=True)
