@@ -382,6 +382,13 @@ class Crew:
             self._deadlines.drop("identify")
             self._deadlines.drop("output")
 
+    def let_all_go(self) -> None:
+        """The worker leaves: keep nothing open of attempts that still run, and no zombies."""
+        self.tidy()
+        for running in self.running:
+            running.streams.close()
+            self._children.release(running.pid)
+
     def put_away(self, running: Running, outcome: Outcome) -> None:
         """Its end is recorded: `tidy` may remove what the database holds now, and its place."""
         self._recorded.append((running, outcome))

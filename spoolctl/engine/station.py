@@ -123,8 +123,11 @@ class Station:
             if self.roster.is_empty:
                 self._guardian.dismiss()
 
-    def close(self, children: Children) -> None:
-        """Take everything down. The guardian ends what is still announced, if anything is."""
+    def close(self, children: Children, *, unlink: bool = True) -> None:
+        """Take everything down. The guardian ends what is still announced, if anything is.
+
+        Without `unlink` the roster stays, for a reaper, and the guardian's lock.
+        """
         self.relieve_guardian(children)
         if self._guardian is not None:
             self._guardian.close(timeout_s=1.0)
@@ -132,6 +135,8 @@ class Station:
             slot.close()
         for bell in self.bells:
             bell.close()
-        self.roster.close(unlink=True)
+        self.roster.close(unlink=unlink)
+        if not unlink:
+            return
         with suppress(OSError):
             os.unlink(os.path.join(self._folder, f"{self.token}.guard"))

@@ -8,9 +8,8 @@ and sleeps in the kernel until the next event.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from spoolctl.core.records import Claimed, Instant, NewWorker, Outcome, Recorded, Want
 from spoolctl.core.states import AttemptState, Reason, State
@@ -19,13 +18,14 @@ from spoolctl.engine.attempt import line_of
 from spoolctl.engine.clock import SystemClock, mono
 from spoolctl.engine.crew import Crew, Report
 from spoolctl.engine.errand import Errand, Turn
+from spoolctl.engine.leaving import leave
 from spoolctl.engine.log import LineLog, PlainLog
 from spoolctl.engine.loop import Deadlines, Signals, Sleeper
 from spoolctl.engine.options import WorkOptions, WorkResult
 from spoolctl.engine.patience import Patience
 from spoolctl.engine.reaper import Reaper
 from spoolctl.engine.station import Station
-from spoolctl.errors import SpoolError, StoreBusy, StoreGone, StoreUnusable
+from spoolctl.errors import InvalidInput, SpoolError, StoreBusy, StoreGone, StoreUnusable
 from spoolctl.process import tree
 from spoolctl.process.identity import Evidence
 from spoolctl.process.spawn import (
@@ -50,7 +50,6 @@ SWEEP_INTERVAL_S = 300.0
 PROGRESS_S = 0.25
 LOG_PAUSE_S = 0.05
 LONGEST_SLEEP_S = 3600.0
-LEAVE_S = 1.0
 SERVED_S = 0.5
 """How often a worker for one job looks whether those to whom it leaves the job still live."""
 
@@ -104,45 +103,47 @@ class Worker:
         Raises OSError if the support folder cannot be used, and whatever the store raises
         before the first claim; later trouble with the store is in the result.
         """
-        undo = prepare_signals()
-        self._signals = Signals()
-        adopts = not is_subreaper() and become_subreaper()
-        options = self._options
-        try:
-            self._station = Station(
-                self._store.path,
-                options.jobs,
-                grace_s=options.grace_s,
-                waits=options.drain or options.job_id is not None,
-                frees_slots=options.slots is not None,
-            )
-            self._crew = Crew(
-                self._store.path,
-                self._station,
-                self._deadlines,
-                self._patience,
-                options,
-                log=self._log,
-                mono=self._mono,
-                stuck=self._note_stuck,
-            )
-            self._sleeper = Sleeper([self._signals.fd, *self._station.bell_fds()])
-            if self._helper is not None:
-                self._crew.children.watch(self._helper.pid)
-                self._sleeper.add(self._helper.fd)
+        with ExitStack() as undo:
             try:
-                if self._register():
-                    self._loop()
-            finally:
-                self._leave()
-                self._sleeper.close()
-                self._crew.children.close()
-        finally:
-            if adopts:
-                resign_as_subreaper()
-            self._signals.close()
-            undo()
+                undo.callback(prepare_signals())
+            except ValueError:  # from signal.signal
+                raise InvalidInput("only the main thread of a program can be a worker") from None
+            self._signals = Signals()
+            undo.callback(self._signals.close)
+            if not is_subreaper() and become_subreaper():
+                undo.callback(resign_as_subreaper)
+            self._take_place(undo)
+            if self._register():
+                self._loop()
         return self._result()
+
+    def _take_place(self, undo: ExitStack) -> None:
+        """Make all that the loop needs; `undo` takes it down. Raises OSError."""
+        options = self._options
+        self._station = Station(
+            self._store.path,
+            options.jobs,
+            grace_s=options.grace_s,
+            waits=options.drain or options.job_id is not None,
+            frees_slots=options.slots is not None,
+        )
+        self._crew = Crew(
+            self._store.path,
+            self._station,
+            self._deadlines,
+            self._patience,
+            options,
+            log=self._log,
+            mono=self._mono,
+            stuck=self._note_stuck,
+        )
+        undo.callback(self._crew.children.close)
+        undo.callback(self._leave)
+        self._sleeper = Sleeper([self._signals.fd, *self._station.bell_fds()])
+        undo.callback(self._sleeper.close)
+        if self._helper is not None:
+            self._crew.children.watch(self._helper.pid)
+            self._sleeper.add(self._helper.fd)
 
     def _register(self) -> bool:
         """Make this worker known; False if a stop request came before that was possible."""
@@ -208,36 +209,12 @@ class Worker:
         return self._options.heartbeat_interval_s
 
     def _leave(self) -> None:
-        """Take the worker's place down; trees that could not be ended stay the guardian's."""
-        if self._crew.running:
-            return
-        self._crew.spares.drop()
-        self._station.relieve_guardian(self._crew.children)  # it ends while we go on here
-        registered = self._id and self._failure is None
-        if registered:
-            self._unregister()
-        self._station.close(self._crew.children)
-        if registered:
+        worker = self._id if self._id and self._failure is None else None
+        clock, patience = self._clock, self._patience
+        leave(self._store, worker, self._station, self._crew, clock=clock, patience=patience)
+        if worker is not None:
             with suppress(SpoolError):
-                self._sweep(self._clock.now())
-
-    def _unregister(self) -> None:
-        """Take the row out; it would make others believe that somebody serves the lanes.
-
-        If that cannot be done in a moment, others sweep it as a dead worker's.
-        """
-        until = self._clock.now().mono + LEAVE_S
-        while True:
-            now = self._clock.now()
-            try:
-                self._store.unregister(self._id, now=now)
-            except StoreBusy as busy:
-                if now.mono < until:
-                    time.sleep(self._patience.pause("unregister", busy, now.mono))
-                    continue
-            except (SpoolError, OSError):
-                pass
-            return
+                self._sweep(clock.now())
 
     def _result(self) -> WorkResult:
         claimed, outcome, recorded = self._last or (None, None, None)

@@ -15,6 +15,9 @@ from spoolctl.core.tuples import NamedTuple
 from spoolctl.core.words import Enum
 from spoolctl.process import boot, filesystem, locks, table
 
+LEFT = "left"
+"""In the place of its start, of a worker that has left its attempts while its process lives on."""
+
 
 class Verdict(Enum):
     """What is known about an owner. UNCLEAR means: leave its attempts alone."""
@@ -121,6 +124,8 @@ def judge(who: Identity, lock_path: str, *, evidence: Evidence) -> Judgement:
 
 
 def _by_pid(who: Identity, seen: Sighting) -> Judgement:
+    if who.start == LEFT:
+        return Judgement(Verdict.DEAD, f"the worker in process {who.pid} has ended")
     if seen.state == "hidden":
         return Judgement(Verdict.UNCLEAR, f"process {who.pid} is hidden from this user")
     if seen.state == "gone":

@@ -118,6 +118,10 @@ class Store(Protocol):
     def unregister(self, worker: int, *, now: Instant) -> None:
         """Forget a worker that ends in good order. Refused while it owns living attempts."""
 
+    def desert(self, worker: int) -> None:
+        """The worker ends without having seen the end of all its attempts: others are to take
+        it for dead (as soon as its heartbeat is stale), though its process may live on."""
+
     def heartbeat(self, worker: int, *, now: Instant) -> bool:
         """Renew the heartbeat (not synced). False if the worker is not registered any more."""
 

@@ -7,6 +7,7 @@ import pytest
 from spoolctl.core.records import Capture, Reaped, Recovery
 from spoolctl.core.states import AttemptState, Reason, State
 from spoolctl.errors import SafetyBlock
+from spoolctl.process.identity import LEFT
 from tests.conformance.kit import Desk, stopped, success, worker
 
 
@@ -196,6 +197,18 @@ def test_why_an_attempt_is_left_alone_is_shown_until_it_changes(desk: Desk) -> N
     assert desk.store.detail(1).recovery == Recovery("alive", "stopped")
     desk.report(success(claimed))
     assert desk.store.detail(1).recovery is None
+
+
+def test_a_worker_that_deserts_its_attempts_is_there_as_one_that_has_left(desk: Desk) -> None:
+    desk.add()
+    desk.claim_one()
+    desk.store.desert(desk.me)
+    (left,) = desk.store.workers()
+    assert (left.identity.start, left.lanes) == (LEFT, ())
+    assert desk.store.heartbeat(desk.me, now=desk.clock.now())
+    assert desk.suspects() == []
+    desk.clock.advance(31.0)
+    assert [one.worker and one.worker.identity.start for one in desk.suspects()] == [LEFT]
 
 
 def test_a_worker_leaves_in_good_order(desk: Desk) -> None:

@@ -14,7 +14,15 @@ import pytest
 
 from spoolctl.core.records import Identity
 from spoolctl.process import boot, filesystem, identity, locks
-from spoolctl.process.identity import Evidence, Judgement, Sighting, Verdict, judge, self_identity
+from spoolctl.process.identity import (
+    LEFT,
+    Evidence,
+    Judgement,
+    Sighting,
+    Verdict,
+    judge,
+    self_identity,
+)
 from tests.helpers import clean_env, eventually
 from tests.process.staging import HERE, needs_namespaces
 
@@ -107,6 +115,11 @@ def test_the_verdict_table(verdict: Verdict, evidence: dict[str, object]) -> Non
     judgement = staged(**evidence)
     assert judgement.verdict is verdict
     assert judgement.reason
+
+
+def test_a_worker_that_left_is_dead_though_its_process_lives() -> None:
+    for seen in (Sighting("runs", "1000"), HIDDEN, GONE):
+        assert staged(WHO._replace(start=LEFT), seen=seen, held=None).verdict is DEAD
 
 
 def test_an_owner_of_unknown_start_is_never_dead_by_its_pid() -> None:

@@ -74,6 +74,12 @@ class Working(Healing, Promotion):
                 raise SafetyBlock("the worker still owns attempts", action="unregister")
             self._forget(worker, now)
 
+    def desert(self, worker: int) -> None:
+        """The worker ends, and leaves attempts to others. See the protocol."""
+        # Unsynced: after a power cut nobody takes its process for alive.
+        with self._c.write(full=False):
+            self._c.execute(sql.DESERT, (worker,))
+
     def _forget(self, worker: int, now: Instant) -> None:
         """Its row goes, or stays as the name behind attempts and events until a prune."""
         self._c.execute(sql.DELETE_UNUSED_WORKER, (worker,))
