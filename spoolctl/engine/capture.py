@@ -21,6 +21,9 @@ from spoolctl.folders import make_folder, naming, sync_folder
 
 CHUNK_BYTES = 1 << 20
 
+DRAFT = "-new"
+"""What the name of a stream that is being copied ends with."""
+
 NOTHING = Capture(size_bytes=0, data=b"")
 MISSING = Capture(size_bytes=0, data=None, missing=True)
 
@@ -91,22 +94,28 @@ class Stream:
         if kept <= inline_bytes and not keep:
             data = read_range(self.fd, 0, gap.start) + read_range(self.fd, gap.end, size)
             return Capture(size, data, gap.end - gap.start, gap.start, shortened)
-        if found.st_nlink == 0 and not self._rescue(size, gap):
+        if not self._is_in_place(found) and not self._rescue(size, gap):
             return MISSING
         with naming(self.path):
             os.fsync(self.fd)
         return Capture(size, None, gap.end - gap.start, gap.start, shortened)
 
-    def _rescue(self, size: int, gap: Gap) -> bool:
-        """Write a file that somebody removed anew; False if its name is taken.
-
-        Raises OSError if that cannot be done now; then nothing is left of it.
-        """
+    def _is_in_place(self, found: os.stat_result) -> bool:
+        """Whether the file is where readers look for it."""
         try:
-            # Without O_APPEND: Linux would append whatever the offset says (pwrite(2), BUGS).
-            copy = open_stream(self.path, append=False)
-        except FileExistsError:
+            return os.path.samestat(os.stat(self.path, follow_symlinks=False), found)
+        except OSError:
             return False
+
+    def _rescue(self, size: int, gap: Gap) -> bool:
+        """Write a file that somebody removed or renamed anew; False if its name is taken by a
+        folder. Raises OSError if that cannot be done now; then nothing is left of it.
+
+        Under another name first: a follower would take half a copy for what was written.
+        """
+        draft = f"{self.path}{DRAFT}"
+        # Without O_APPEND: Linux would append whatever the offset says (pwrite(2), BUGS).
+        copy = open_stream(draft, append=False, fresh=True)
         try:
             with naming(self.path):
                 os.ftruncate(copy, size)
@@ -114,15 +123,17 @@ class Stream:
                     at = start
                     while part := os.pread(self.fd, min(CHUNK_BYTES, end - at), at):
                         at += os.pwrite(copy, part, at)
-        except BaseException:
-            # For the next try: half a copy under its name would be taken for somebody else's.
-            os.close(copy)
-            with suppress(OSError):
-                os.unlink(self.path)
-            raise
-        os.close(self.fd)
-        self.fd = copy
-        return True
+                with suppress(IsADirectoryError):
+                    os.rename(draft, self.path)
+                    os.close(self.fd)
+                    self.fd, copy = copy, -1
+                    return True
+        finally:
+            if copy >= 0:
+                os.close(copy)
+                with suppress(OSError):
+                    os.unlink(draft)
+        return False
 
     def close(self) -> None:
         """Release the descriptor; the file stays."""

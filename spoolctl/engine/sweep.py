@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from spoolctl.core.paths import support_dir, waiters_dir, workers_dir
 from spoolctl.core.records import Identity, Instant
+from spoolctl.engine.capture import DRAFT
 from spoolctl.process import bell, locks
 from spoolctl.process.identity import Judgement, Verdict
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 # (By hand: to compile a pattern takes a third of a millisecond, at the start of each worker.)
 _HEX = frozenset("0123456789abcdef")
 _WORKER_FILES = frozenset({"lock", "guard", "bell", "bell-new"})
-_STREAM_FILES = frozenset({"stdout", "stderr", "stdin"})
+_STREAM_FILES = frozenset({"stdout", "stderr", "stdin", f"stdout{DRAFT}", f"stderr{DRAFT}"})
 
 
 def sweep(
@@ -85,7 +86,7 @@ def _sweep_streams(store: Store) -> None:
         return
     wanted = store.stream_names()
     for name in names:
-        if name not in wanted:
+        if name.removesuffix(DRAFT) not in wanted:
             with suppress(OSError):
                 os.unlink(os.path.join(root, name))
 

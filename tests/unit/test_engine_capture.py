@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,50 @@ def test_what_was_written_before_the_file_was_removed_is_kept(db: str) -> None:
     assert Path(large.stdout.path).read_bytes() == b"0123456789" * 20
     small.close()
     large.close()
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["renamed", "replaced"])
+def test_what_its_command_moved_away_is_kept(db: str, replaced: bool) -> None:
+    streams = Streams(db, TOKEN)
+    path = Path(streams.stdout.path)
+    path.rename(path.with_suffix(".moved"))
+    os.write(streams.stdout.fd, b"0123456789" * 20)
+    if replaced:
+        path.write_text("something else")
+    out, _ = streams.finish(64, LIMIT, keep=False)
+    streams.close()
+    assert (out.data, out.missing) == (None, False)
+    assert path.read_bytes() == b"0123456789" * 20
+
+
+def test_a_folder_in_the_place_of_a_stream_is_left_alone(db: str) -> None:
+    streams = Streams(db, TOKEN)
+    os.write(streams.stdout.fd, b"0123456789" * 20)
+    os.unlink(streams.stdout.path)
+    os.mkdir(streams.stdout.path)
+    before = sorted(os.listdir(os.path.dirname(streams.stdout.path)))
+    assert streams.finish(64, LIMIT, keep=False)[0] == MISSING
+    streams.close()
+    assert sorted(os.listdir(os.path.dirname(streams.stdout.path))) == before
+
+
+def test_nobody_sees_half_of_a_file_that_is_being_rescued(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = Streams(db, TOKEN)
+    os.write(streams.stdout.fd, b"0123456789" * 20)
+    os.unlink(streams.stdout.path)
+    seen = []
+    real = os.pwrite
+
+    def watched(*words: Any) -> int:
+        seen.append(os.path.exists(streams.stdout.path))
+        return real(*words)
+
+    monkeypatch.setattr(os, "pwrite", watched)
+    streams.finish(64, LIMIT, keep=False)
+    streams.close()
+    assert seen == [False]
 
 
 def test_a_removed_file_that_a_full_disk_keeps_from_being_rescued_is_rescued_later(

@@ -53,7 +53,13 @@ def test_all_that_a_killed_worker_left_goes_and_nothing_else(tmp_path: Path) -> 
     kept = fill(workers, BORN) | {"notes.txt", f"{DEAD}.lock.txt"}
     for name in kept:
         (workers / name).exists() or (workers / name).touch()
-    for name in (f"{DEAD}.stdout", f"{DEAD}.stderr", f"{DEAD}.stdin", "notes.txt"):
+    for name in (
+        f"{DEAD}.stdout",
+        f"{DEAD}.stderr",
+        f"{DEAD}.stdin",
+        f"{DEAD}.stdout-new",
+        "notes.txt",
+    ):
         (attempts / name).touch()
     held = locks.take(str(workers / f"{BORN}.lock"))
     assert held is not None
