@@ -18,24 +18,23 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
+from spoolctl.core import checks
 from spoolctl.core.paths import STREAMS, support_dir, waiters_dir, workers_dir
 from spoolctl.core.records import (
-    SORTS,
     Added,
     Attempt,
     Counts,
     EventRow,
     Job,
     JobDetail,
-    JobFilter,
     NewJob,
     StreamInfo,
 )
 from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
-from spoolctl.core.states import SETTLED, State
+from spoolctl.core.states import State
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine.clock import SystemClock
-from spoolctl.errors import InvalidInput, NotFound, SpoolError, StoreUnusable, WaitTimeout
+from spoolctl.errors import InvalidInput, SpoolError, StoreUnusable
 from spoolctl.process.filesystem import file_system
 from spoolctl.store import open_store
 from spoolctl.submission import CAPTURED, Captures, as_job, new_job
@@ -124,7 +123,8 @@ class Queue:
     ) -> None:
         from spoolctl.config import locate
 
-        found = locate(None if path is None else os.fspath(path))
+        checks.span("wait_s", wait_s, "any")
+        found = locate(None if path is None else checks.named("path", checks.file_path, path))
         _refuse_network(found.path)
         self._clock = SystemClock()
         if brief:
@@ -222,11 +222,14 @@ class Queue:
         Raises: as `add`.
         """
         captures = Captures()
-        requests = [as_job(each, options, captures) for each in jobs]
+        requests = [as_job(each, options, captures) for each in checks.items("jobs", jobs)]
         return [added.job for added in self.submit(requests)]
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Added]:
         """Like `add_many`, for jobs that are checked already; tells which were deduplicated."""
+        jobs = checks.items("jobs", jobs)
+        if not all(isinstance(job, NewJob) for job in jobs):
+            raise InvalidInput("jobs: must be NewJobs")
         added = self._store.add(jobs, now=self._clock.now())
         self._ring_workers({each.job.queue for each in added if not each.deduplicated})
         return added
@@ -235,11 +238,11 @@ class Queue:
 
     def get(self, job_id: int) -> Job:
         """One job. Raises NotFound."""
-        return self._store.get(job_id)
+        return self._store.get(checks.job_id(job_id))
 
     def detail(self, job_id: int) -> JobDetail:
         """One job with its attempts, events and environment. Raises NotFound."""
-        found = self._store.detail(job_id)
+        found = self._store.detail(checks.job_id(job_id))
         attempts = tuple(self._look_at(attempt) for attempt in found.attempts)
         return found._replace(attempts=attempts)
 
@@ -268,20 +271,20 @@ class Queue:
 
         Raises: InvalidInput.
         """
-        if sort not in SORTS:
-            raise InvalidInput(f"{sort!r} is none of {', '.join(SORTS)}")
-        pairs = tags.items() if isinstance(tags, Mapping) else tags
-        wanted = JobFilter(
-            states=tuple(_state(each) for each in states),
+        from spoolctl import asked
+
+        wanted = asked.job_filter(
+            states=states,
             queue=queue,
-            tags=tuple(pairs),
+            tags=tags,
             priority_min=priority_min,
             before_id=before_id,
             after_id=after_id,
             since=since,
             command=command,
         )
-        return self._store.find(wanted, limit=limit or -1, sort=sort, reverse=reverse)
+        most = checks.maybe_whole("limit", limit, "event_id") or -1
+        return self._store.find(wanted, limit=most, sort=asked.sort(sort), reverse=reverse)
 
     def first_job_id(self) -> int | None:
         """The lowest job id in the queue."""
@@ -293,14 +296,17 @@ class Queue:
 
     def recent_dead(self, limit: int) -> list[tuple[Job, Attempt | None]]:
         """Dead jobs, latest finish first, each with its latest attempt; `limit` 0: all."""
-        found = self._store.recent_dead(limit)
+        found = self._store.recent_dead(checks.whole("limit", limit, "event_id"))
         return [(job, attempt and self._look_at(attempt)) for job, attempt in found]
 
     def events(
         self, *, since_id: int = 0, job_id: int | None = None, limit: int | None = 1000
     ) -> EventPage:
         """Entries of the ledger with an id above `since_id`, ascending; `limit` None or 0: all."""
-        return EventPage(*self._store.events(since_id=since_id, job_id=job_id, limit=limit or None))
+        checks.whole("since_id", since_id, "event_id")
+        checks.maybe_whole("job_id", job_id, "id")
+        most = checks.maybe_whole("limit", limit, "event_id") or None
+        return EventPage(*self._store.events(since_id=since_id, job_id=job_id, limit=most))
 
     def changed(self) -> int:
         """A number that differs whenever somebody else has changed the queue since (cheap).
@@ -316,6 +322,7 @@ class Queue:
         """A doorbell that rings whenever something was committed; close it after use."""
         from spoolctl.waiting import Waiter
 
+        checks.maybe_span("poll_s", poll_s, "duration_seconds")
         return Waiter(self.path, poll_s=poll_s)
 
     def wait(
@@ -340,44 +347,28 @@ class Queue:
             StoreGone: the file was removed or replaced.
         """
         from spoolctl.engine.clock import mono
-        from spoolctl.waiting import BURST_LOOK_S
+        from spoolctl.waiting import BURST_LOOK_S, is_settled, look_for_settled, wait_timeout
 
-        ids = tuple(dict.fromkeys(job_ids))
+        ids = tuple(dict.fromkeys(map(checks.job_id, checks.items("job_ids", job_ids))))
+        if timeout_s != math.inf:
+            checks.maybe_span("timeout_s", timeout_s, "any")
         until = math.inf if timeout_s is None else mono() + timeout_s
         with self.waiter(poll_s=poll_s) as waiter:
             seen: dict[int, Job] = {}
             while True:
                 looked_mono = mono()
                 changed = self.changed()
-                pending = self._look_for_settled(ids, seen)
+                pending = look_for_settled(self._store, ids, seen)
                 if not pending or (first and len(pending) < len(ids)):
-                    return {i: seen[i] for i in ids if _is_settled(seen[i])}
+                    return {i: seen[i] for i in ids if is_settled(seen[i])}
                 again_s = watch({i: seen[i] for i in pending}) if watch is not None else None
                 look_at = math.inf if again_s is None else mono() + again_s
                 while self.changed() == changed and mono() < look_at:
                     left = until - mono()
                     if left <= 0:
-                        raise _wait_timeout(pending)
+                        raise wait_timeout(pending)
                     waiter.sleep(min(left, look_at - mono()))
                 time.sleep(max(0.0, looked_mono + BURST_LOOK_S - mono()))
-
-    def _look_for_settled(self, ids: Sequence[int], seen: dict[int, Job]) -> tuple[int, ...]:
-        """Bring `seen` up to date; returns the ids that are not settled.
-
-        Settled ones are looked at again only when all others have settled, too: they may
-        have been retried in the meantime.
-        """
-        pending = tuple(i for i in ids if not _is_settled(seen.get(i)))
-        for wanted in (pending, ids):
-            found = self._store.states(wanted)
-            missing = [i for i in wanted if i not in found and not _is_settled(seen.get(i))]
-            if missing:
-                raise _not_found(missing, self.path)
-            seen.update(found)
-            pending = tuple(i for i in wanted if not _is_settled(seen[i]))
-            if pending:
-                break
-        return pending
 
     def unserved(self, lanes: Iterable[str]) -> frozenset[str]:
         """Which of these queues no worker serves that may be alive."""
@@ -385,7 +376,8 @@ class Queue:
         from spoolctl.process.identity import Evidence, judge
 
         evidence = Evidence(self.path)
-        return unserved(self._store, lanes, lambda who, lock: judge(who, lock, evidence=evidence))
+        names = [checks.named("lanes", checks.text, e) for e in checks.items("lanes", lanes)]
+        return unserved(self._store, names, lambda who, lock: judge(who, lock, evidence=evidence))
 
     # -- output -----------------------------------------------------------------------------
 
@@ -395,7 +387,8 @@ class Queue:
         Raises:
             NotFound: no such job, or no attempt of that number.
         """
-        found = self._store.attempt(job_id, attempt_no)
+        checks.maybe_whole("attempt_no", attempt_no, "attempt_number")
+        found = self._store.attempt(checks.job_id(job_id), attempt_no)
         return found and self._look_at(found)
 
     def output(
@@ -407,6 +400,9 @@ class Queue:
 
         Raises: NotFound.
         """
+        from spoolctl import asked
+
+        asked.stream(stream)
         attempt = self.attempt(job_id, attempt_no)
         if attempt is None:
             return b""
@@ -415,11 +411,12 @@ class Queue:
 
     def reader(self, attempt: Attempt, stream: str) -> Reader:
         """One stream of an attempt, opened for reading in pieces; close it after use."""
+        from spoolctl import asked
         from spoolctl.engine.output import open_stream
 
-        if stream not in STREAMS:
-            raise InvalidInput("a stream is stdout or stderr")
-        return open_stream(self._store, attempt, stream)
+        if not isinstance(attempt, Attempt):
+            raise InvalidInput("attempt: must be an Attempt")
+        return open_stream(self._store, attempt, asked.stream(stream))
 
     def follow(
         self,
@@ -444,9 +441,13 @@ class Queue:
 
         Raises: NotFound; StoreGone (the file was removed or replaced).
         """
+        from spoolctl import asked
         from spoolctl.engine.output import Follower
 
-        self._store.get(job_id)
+        names = asked.stream_list(streams)
+        checks.maybe_whole("attempt_no", attempt_no, "attempt_number")
+        checks.maybe_whole("tail_lines", tail_lines, "tail_lines")
+        self._store.get(checks.job_id(job_id))
         with self.waiter() as waiter:
 
             def sleep(seconds: float) -> None:
@@ -457,7 +458,7 @@ class Queue:
             follower = Follower(
                 self._store,
                 job_id,
-                streams=tuple(streams),
+                streams=names,
                 attempt_no=attempt_no,
                 waits=waits,
                 tail_lines=tail_lines,
@@ -493,6 +494,8 @@ class Queue:
             SafetyBlock: it runs, and `running` is false.
             IllegalTransition: it has settled already.
         """
+        checks.job_id(job_id)
+        checks.span("confirm_s", confirm_s, "any")
         with self.waiter() as waiter:
             was_running = self._store.cancel(job_id, running=running, now=self._clock.now())
             job = self._store.get(job_id)
@@ -521,7 +524,7 @@ class Queue:
             SafetyBlock: it runs, and `force` is false.
             IllegalTransition: its state does not allow it.
         """
-        self._store.retry(job_id, force=force, now=self._clock.now())
+        self._store.retry(checks.job_id(job_id), force=force, now=self._clock.now())
         job = self._store.get(job_id)
         self._ring_owner(job_id)
         self._ring_workers({job.queue})
@@ -538,13 +541,15 @@ class Queue:
 
         In short steps, so that no worker has to wait. With `dry_run` nothing is deleted.
         """
+        from spoolctl import asked
         from spoolctl.engine.pruning import prune
 
+        checks.span("older_than_s", older_than_s, "any")
         now = self._clock.now()
         done = prune(
             self._store,
             before=now.at - older_than_s,
-            states=tuple(_state(each) for each in states),
+            states=asked.state_list(states),
             dry_run=dry_run,
             now=now,
         )
@@ -562,7 +567,8 @@ class Queue:
         """
         from spoolctl.engine.stream_files import backup
 
-        streams, size = backup(self._store, os.fspath(target))
+        target = checks.named("target", checks.file_path, target)
+        streams, size = backup(self._store, target)
         return BackupResult(os.path.realpath(target), streams, size)
 
     # -- working ----------------------------------------------------------------------------
@@ -584,11 +590,11 @@ class Queue:
         Raises:
             Untrusted: another user owns the queue or may write to it.
         """
-        from spoolctl.engine.options import WorkOptions
+        from spoolctl.engine.options import WorkOptions, checked
         from spoolctl.engine.trust import check_trust
         from spoolctl.engine.worker import run_worker
 
-        chosen = options or WorkOptions()
+        chosen = checked(WorkOptions() if options is None else options)
         if not chosen.trust:
             check_trust(self.path)
         # The loop must not stand still: it comes back for a lock that is taken for longer.
@@ -626,27 +632,6 @@ class Queue:
 
             if os.path.isdir(support_dir(self.path)):
                 ring(folder, tokens)
-
-
-def _state(value: State | str) -> State:
-    try:
-        return State(value)
-    except ValueError:
-        raise InvalidInput(f"{value!r} is no state") from None
-
-
-def _is_settled(job: Job | None) -> bool:
-    return job is not None and job.state in SETTLED
-
-
-def _not_found(job_ids: Sequence[int], path: str) -> NotFound:
-    names = ", ".join(str(each) for each in job_ids)
-    return NotFound(f"no such job: {names}", job_ids=tuple(job_ids), where=path)
-
-
-def _wait_timeout(pending: Sequence[int]) -> WaitTimeout:
-    names = ", ".join(str(each) for each in pending[:20])
-    return WaitTimeout(f"time is up; not settled: {names}", pending=tuple(pending))
 
 
 def _silent(line: str) -> None:

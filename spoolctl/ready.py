@@ -6,6 +6,7 @@ not among them: whoever calls it begins something new.)
 
 from __future__ import annotations
 
+from spoolctl import asked as asked
 from spoolctl import waiting as waiting
 from spoolctl.engine import output as output
 from spoolctl.engine import pruning as pruning

@@ -6,7 +6,7 @@ All checks happen here or in `core.checks`, before any queue is opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from spoolctl.core import checks
 from spoolctl.core.limits import LIMITS
@@ -16,9 +16,7 @@ from spoolctl.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
-
-    T = TypeVar("T")
+    from typing import Any
 
 
 CAPTURED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LANG", "LC_*", "TZ")
@@ -60,25 +58,25 @@ def new_job(
     """
     if delay_s is not None and run_at is not None:
         raise InvalidInput("a job is given a delay or a time, not both")
-    folder = None if cwd is None else _named("cwd", absolute, os.fspath(cwd))
+    folder = None if cwd is None else checks.named("cwd", _folder, cwd)
     if context is None:
         context = capture(capture_env, with_cwd=folder is None)
     return NewJob(
         argv=checks.argv(argv),
         context=context,
-        queue=_named("queue", checks.queue_name, queue),
-        priority=_integer("priority", priority, "priority"),
-        delay_s=_seconds("delay_s", delay_s, "duration_seconds"),
-        run_at=_seconds("run_at", run_at, "timestamp_epoch_seconds"),
-        timeout_s=_optional("timeout_s", timeout_s, "timeout_seconds"),
-        max_retries=_integer("max_retries", max_retries, "budget"),
-        max_crashes=_optional("max_crashes", max_crashes, "budget"),
+        queue=checks.named("queue", checks.queue_name, queue),
+        priority=checks.whole("priority", priority, "priority"),
+        delay_s=checks.maybe_span("delay_s", delay_s, "duration_seconds"),
+        run_at=checks.maybe_span("run_at", run_at, "timestamp_epoch_seconds"),
+        timeout_s=checks.maybe_whole("timeout_s", timeout_s, "timeout_seconds"),
+        max_retries=checks.whole("max_retries", max_retries, "budget"),
+        max_crashes=checks.maybe_whole("max_crashes", max_crashes, "budget"),
         cwd=folder,
         env=_variables(env),
-        key=None if key is None else _named("key", checks.key, key),
-        key_for_s=_seconds("key_for_s", key_for_s, "duration_seconds"),
+        key=None if key is None else checks.named("key", checks.key, key),
+        key_for_s=checks.maybe_span("key_for_s", key_for_s, "duration_seconds"),
         tags=_tags(tags),
-        note=None if note is None else _named("note", checks.note, note),
+        note=None if note is None else checks.named("note", checks.note, note),
         policy=_policy(policy),
         stdin=_stdin(stdin),
     )
@@ -92,6 +90,10 @@ def absolute(path: str) -> str:
     if os.path.isabs(checks.path(path)):
         return os.path.normpath(path)
     return os.path.normpath(os.path.join(current_folder(), path))
+
+
+def _folder(path: str | os.PathLike[str]) -> str:
+    return absolute(checks.file_path(path))
 
 
 def current_folder() -> str:
@@ -114,7 +116,7 @@ def capture(names: Iterable[str] | None = CAPTURED, *, with_cwd: bool = True) ->
     A name may end in `*`; None stands for all variables. Those of spoolctl itself are never
     captured, and neither is a value that is not valid UTF-8 or too long.
     """
-    wanted = None if names is None else tuple(names)
+    wanted = None if names is None else _names(names)
     variables = sorted(
         (name, value)
         for name, value in os.environ.items()
@@ -131,10 +133,15 @@ class Captures:
 
     def of(self, names: Iterable[str] | None, *, with_cwd: bool) -> Context:
         """See `capture`; the first answer holds for all."""
-        wanted = (None if names is None else tuple(names), with_cwd)
+        wanted = (None if names is None else _names(names), with_cwd)
         if wanted not in self._known:
             self._known[wanted] = capture(wanted[0], with_cwd=with_cwd)
         return self._known[wanted]
+
+
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    listed = checks.items("capture_env", names)
+    return tuple(checks.named("capture_env", checks.text, each) for each in listed)
 
 
 def _is_wanted(name: str, wanted: tuple[str, ...] | None) -> bool:
@@ -162,53 +169,22 @@ def _umask() -> int:
     return umask
 
 
-# -- checks that name the parameter -----------------------------------------------------------
-
-
-def _named(name: str, check: Callable[[str], T], value: str) -> T:
-    try:
-        return check(value)
-    except InvalidInput as error:
-        raise InvalidInput(f"{name}: {error}") from None
-
-
-def _integer(name: str, value: int, limit: str) -> int:
-    try:
-        return checks.integer(limit, value)
-    except InvalidInput as error:
-        raise InvalidInput(f"{name}: {error}") from None
-
-
-def _optional(name: str, value: int | None, limit: str) -> int | None:
-    return None if value is None else _integer(name, value, limit)
-
-
-def _seconds(name: str, value: float | None, limit: str) -> float | None:
-    if value is None:
-        return None
-    try:
-        return checks.seconds(limit, value)
-    except InvalidInput as error:
-        raise InvalidInput(f"{name}: {error}") from None
-
-
-def _pairs(
-    pairs: Mapping[str, str] | Iterable[tuple[str, str]],
-) -> Iterable[tuple[str, str]]:
-    return pairs.items() if isinstance(pairs, Mapping) else pairs
+# -- checks of what has parts -------------------------------------------------------------------
 
 
 def _variables(env: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    pairs = checks.pairs("env", env)
     try:
         # The last of repeated names wins.
-        return tuple(sorted(dict(checks.env(*pair) for pair in _pairs(env)).items()))
+        return tuple(sorted(dict(checks.env(*pair) for pair in pairs).items()))
     except InvalidInput as error:
         raise InvalidInput(f"env: {error}") from None
 
 
 def _tags(tags: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    given = checks.pairs("tags", tags)
     try:
-        pairs = [checks.tag(*pair) for pair in _pairs(tags)]
+        pairs = [checks.tag(*pair) for pair in given]
         if len({key for key, _ in pairs}) < len(pairs):
             raise InvalidInput("a key occurs twice")
         if len(pairs) > LIMITS["tag_count"].maximum:
@@ -221,15 +197,19 @@ def _tags(tags: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[st
 def _policy(policy: RetryPolicy) -> RetryPolicy:
     if policy is DEFAULT_POLICY:
         return policy
-    for delay_s in (*policy.delays_s, policy.base_s, policy.max_delay_s):
-        _seconds("retry delay", delay_s, "duration_seconds")
-    _seconds("retry_for_s", policy.retry_for_s, "duration_seconds")
+    if not isinstance(policy, RetryPolicy):
+        raise InvalidInput("policy: must be a RetryPolicy")
+    waits = (*checks.items("delays_s", policy.delays_s), policy.base_s, policy.max_delay_s)
+    for delay_s in waits:
+        checks.span("retry delay", delay_s, "duration_seconds")
+    checks.maybe_span("retry_for_s", policy.retry_for_s, "duration_seconds")
     if policy.backoff not in ("exponential", "fixed"):
         raise InvalidInput("backoff: must be exponential or fixed")
-    if not 0 <= policy.jitter <= 1:
-        raise InvalidInput("jitter: must be from 0 up to 1")
-    if any(not 1 <= low <= high <= 255 for low, high in policy.final_exits):
-        raise InvalidInput("final_exits: ranges of exit codes in 1-255")
+    checks.span("jitter", policy.jitter, "fraction")
+    for codes in checks.pairs("final_exits", policy.final_exits):
+        low, high = (checks.named("final_exits", checks.integer, "id", code) for code in codes)
+        if not low <= high <= 255:
+            raise InvalidInput("final_exits: ranges of exit codes in 1-255")
     return policy
 
 
@@ -243,6 +223,11 @@ def _stdin(data: bytes | None) -> bytes | None:
     return data
 
 
+_ARGUMENTS = frozenset(new_job.__code__.co_varnames[: new_job.__code__.co_argcount]) | frozenset(
+    new_job.__kwdefaults__ or ()
+)
+
+
 def as_job(
     job: Sequence[str] | Mapping[str, Any] | NewJob,
     options: Mapping[str, Any],
@@ -254,6 +239,11 @@ def as_job(
         return job
     own = job if isinstance(job, Mapping) else {"argv": job}
     asked = {**options, **own}
+    for name in asked:
+        if name not in _ARGUMENTS:
+            raise InvalidInput(f"{name!r} is no argument of a job")
+    if "argv" not in asked:
+        raise InvalidInput("a job is given without its argv")
     if asked.get("context") is None:
         names = asked.get("capture_env", CAPTURED)
         asked["context"] = captures.of(names, with_cwd=asked.get("cwd") is None)

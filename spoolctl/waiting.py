@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Sequence
 from contextlib import suppress
 
 from spoolctl.core.paths import waiters_dir
+from spoolctl.core.states import SETTLED
+from spoolctl.errors import NotFound, WaitTimeout
 from spoolctl.folders import make_folder
 from spoolctl.process.bell import Bell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spoolctl.core.records import Job
+    from spoolctl.store.protocol import Store
 
 POLL_S = 0.5
 """How often to look where no doorbell can be hung (a read-only folder)."""
@@ -60,3 +68,37 @@ class Waiter:
         if self._bell.fd in happened:
             self._bell.drain()
         return watch not in happened
+
+
+def look_for_settled(store: Store, ids: Sequence[int], seen: dict[int, Job]) -> tuple[int, ...]:
+    """Bring `seen` up to date; returns the ids that are not settled.
+
+    Settled ones are looked at again only when all others have settled, too: they may have
+    been retried in the meantime.
+
+    Raises:
+        NotFound: unknown ids, all of them named.
+    """
+    pending = tuple(i for i in ids if not is_settled(seen.get(i)))
+    for wanted in (pending, ids):
+        found = store.states(wanted)
+        missing = [i for i in wanted if i not in found and not is_settled(seen.get(i))]
+        if missing:
+            names = ", ".join(map(str, missing))
+            raise NotFound(f"no such job: {names}", job_ids=tuple(missing), where=store.path)
+        seen.update(found)
+        pending = tuple(i for i in wanted if not is_settled(seen[i]))
+        if pending:
+            break
+    return pending
+
+
+def is_settled(job: Job | None) -> bool:
+    """Whether it is known, and waited for no more."""
+    return job is not None and job.state in SETTLED
+
+
+def wait_timeout(pending: Sequence[int]) -> WaitTimeout:
+    """The error for those who gave these jobs no more time."""
+    names = ", ".join(str(each) for each in pending[:20])
+    return WaitTimeout(f"time is up; not settled: {names}", pending=tuple(pending))

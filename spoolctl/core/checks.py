@@ -6,17 +6,29 @@ the rule. Lengths are in characters and stand in `core.limits`.
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 
-from spoolctl.core.limits import LIMITS
+from spoolctl.core.limits import LIMITS, MAX_INT, Limit
 from spoolctl.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
+ANY = Limit("float", -MAX_INT - 1, MAX_INT)
+"""What a column holds: for bounds of a search, and times that mean no more than `at once`."""
 
 _ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def number(name: str, value: int | float) -> None:
     """Check that a number is in the range of the limit `name`."""
-    limit = LIMITS[name]
+    limit = ANY if name == "any" else LIMITS[name]
     low_ok = value > limit.minimum if limit.exclusive else value >= limit.minimum
     # Written so that NaN, which compares false with everything, is refused.
     if not (low_ok and value <= limit.maximum):
@@ -105,6 +117,16 @@ def path(value: object) -> str:
     return _length("cwd_length", text(value))
 
 
+def file_path(value: object) -> str:
+    """A path as `os` takes them, as text."""
+    if isinstance(value, bool) or not isinstance(value, (str, bytes, os.PathLike)):
+        raise InvalidInput("must be a path")
+    name = os.fsdecode(value)
+    if "\0" in name:
+        raise InvalidInput("contains a NUL character")
+    return name
+
+
 def tag(tag_key: object, value: object) -> tuple[str, str]:
     """A tag's key and value."""
     return tag_name(tag_key), _length("tag_value_length", text(value, nul=True))
@@ -149,3 +171,56 @@ def argv(words: object) -> tuple[str, ...]:
             "Linux starts none that is longer (a file or stored input has room)"
         )
     return checked
+
+
+# -- with the name of the parameter, for callers in Python ------------------------------------
+
+
+def named(name: str, check: Callable[..., T], *values: Any) -> T:
+    """What `check` makes of the values; what it has to say begins with the parameter's name."""
+    try:
+        return check(*values)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from None
+
+
+def whole(name: str, value: object, limit: str) -> int:
+    """Check that the parameter `name` is an integer in the range of `limit`."""
+    return named(name, integer, limit, value)
+
+
+def maybe_whole(name: str, value: object, limit: str) -> int | None:
+    """The same, or None."""
+    return None if value is None else named(name, integer, limit, value)
+
+
+def span(name: str, value: object, limit: str) -> float:
+    """Check that the parameter `name` is a number in the range of `limit`."""
+    return named(name, seconds, limit, value)
+
+
+def maybe_span(name: str, value: object, limit: str) -> float | None:
+    """The same, or None."""
+    return None if value is None else named(name, seconds, limit, value)
+
+
+def job_id(value: object) -> int:
+    """Check that a job's id is one."""
+    return named("job_id", integer, "id", value)
+
+
+def items(name: str, values: object) -> tuple[Any, ...]:
+    """Check that the parameter `name` is a sequence of values, and no text."""
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise InvalidInput(f"{name}: must be a list")
+    return tuple(values)
+
+
+def pairs(name: str, values: object) -> tuple[tuple[Any, Any], ...]:
+    """Check that the parameter `name` is a mapping, or a list of pairs."""
+    found = values.items() if isinstance(values, Mapping) else items(name, values)
+    if any(
+        isinstance(each, str) or not hasattr(each, "__len__") or len(each) != 2 for each in found
+    ):
+        raise InvalidInput(f"{name}: must be a mapping or a list of pairs")
+    return tuple((key, value) for key, value in found)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from spoolctl.core import checks
 from spoolctl.core.tuples import NamedTuple
+from spoolctl.errors import InvalidInput
 
 HEARTBEAT_INTERVAL_S = 5.0
 POLL_INTERVAL_S = 5.0
@@ -50,6 +52,52 @@ class WorkOptions(NamedTuple):
     grace_s: float = GRACE_S
     trust: bool = False
     job_id: int | None = None
+
+
+def checked(options: WorkOptions) -> WorkOptions:
+    """The options, if a worker can go by them. Raises InvalidInput, which names what is wrong."""
+    if not isinstance(options, WorkOptions):
+        raise InvalidInput("options: must be WorkOptions")
+    for name, limit in _WHOLE.items():
+        checks.maybe_whole(name, getattr(options, name), limit)
+    for name, limit in _SECONDS.items():
+        checks.maybe_span(name, getattr(options, name), limit)
+    for name in _REQUIRED:
+        if getattr(options, name) is None:
+            raise InvalidInput(f"{name}: must be a number")
+    if options.worker_id is not None:
+        checks.named("worker_id", checks.worker_id, options.worker_id)
+    if options.lanes is None:
+        return options
+    lanes = checks.items("lanes", options.lanes)
+    named = tuple(checks.named("lanes", checks.queue_name, lane) for lane in lanes)
+    return options._replace(lanes=named)
+
+
+_WHOLE = {
+    "jobs": "worker_jobs",
+    "slots": "worker_slots",
+    "max_jobs": "worker_max_jobs",
+    "max_output_bytes": "output_bytes",
+    "inline_bytes": "budget",
+    "job_id": "id",
+}
+_SECONDS = {
+    "idle_timeout_s": "duration_seconds",
+    "poll_interval_s": "poll_interval_seconds",
+    "reap_after_s": "duration_seconds",
+    "heartbeat_interval_s": "poll_interval_seconds",
+    "shutdown_timeout_s": "duration_seconds",
+    "grace_s": "duration_seconds",
+}
+_REQUIRED = (
+    "jobs",
+    "max_output_bytes",
+    "inline_bytes",
+    "poll_interval_s",
+    "heartbeat_interval_s",
+    "grace_s",
+)
 
 
 class Helper(NamedTuple):

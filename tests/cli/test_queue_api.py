@@ -20,6 +20,7 @@ from spoolctl import Queue
 from spoolctl.core.limits import LIMITS
 from spoolctl.core.retry import RetryPolicy
 from spoolctl.core.states import State
+from spoolctl.engine.options import WorkOptions
 from spoolctl.errors import (
     IllegalTransition,
     InvalidInput,
@@ -176,6 +177,166 @@ def test_errors_say_what_they_mean(queue: Queue) -> None:
     with pytest.raises(InvalidInput):
         queue.output(job.id, stream="stdin") or queue.reader(queue.attempt(1), "x")  # type: ignore[arg-type]
     assert issubclass(SafetyBlock, SpoolError)
+
+
+NO_IDS = [None, "1", 1.0, True, [1], {}, object(), 0, -1, 2**63, 2**70]
+NO_TEXTS = [5, b"x", ["x"], "\ud800", object()]
+NO_LISTS = [5, "dead", b"dead", object()]
+NO_SPANS = ["1", [1], True, float("nan"), object()]
+NO_COUNTS = ["1", 1.5, True, [1], -1, 2**70, object()]
+WRONG = {
+    "get": {"job_id": NO_IDS},
+    "detail": {"job_id": NO_IDS},
+    "retry": {"job_id": NO_IDS},
+    "cancel": {"job_id": NO_IDS, "confirm_s": [None, *NO_SPANS]},
+    "attempt": {"job_id": NO_IDS, "attempt_no": [0, *NO_COUNTS]},
+    "output": {"job_id": NO_IDS, "attempt_no": [0, *NO_COUNTS], "stream": [None, "x", 5, []]},
+    "reader": {"attempt": [None, 1, ()], "stream": [None, "stdin", 5, []]},
+    "follow": {
+        "job_id": NO_IDS,
+        "streams": [None, "stdout", ["stdin"], [5], *NO_LISTS],
+        "attempt_no": [0, *NO_COUNTS],
+        "tail_lines": NO_COUNTS,
+    },
+    "jobs": {
+        "states": [None, *NO_LISTS, ["nonesuch"], [5], [[]]],
+        "queue": NO_TEXTS,
+        "tags": [
+            None,
+            ["a"],
+            ["ab"],
+            [5],
+            [("a",)],
+            [("a", "b", "c")],
+            {1: "x"},
+            {"a": 1},
+            5,
+            "ab",
+        ],
+        "priority_min": ["1", 1.5, True, 2**70],
+        "since": [*NO_SPANS, float("inf")],
+        "command": NO_TEXTS,
+        "before_id": ["1", 1.5, 2**70],
+        "after_id": ["1", 1.5, 2**70],
+        "sort": [None, 5, [], "up"],
+        "limit": NO_COUNTS,
+    },
+    "recent_dead": {"limit": [None, *NO_COUNTS]},
+    "events": {"since_id": [None, *NO_COUNTS], "job_id": NO_IDS[1:], "limit": NO_COUNTS},
+    "waiter": {"poll_s": [*NO_SPANS, -1]},
+    "wait": {
+        "job_ids": [None, 1, "1", ["1"], [None], [1.0], [0]],
+        "timeout_s": NO_SPANS,
+        "poll_s": [*NO_SPANS, -1],
+    },
+    "unserved": {"lanes": [None, "default", 5, [5], [None]]},
+    "prune": {"older_than_s": [None, *NO_SPANS], "states": [None, *NO_LISTS, ["x"]]},
+    "backup": {"target": [None, 5, ["x"], True, "", "a\0b"]},
+    "submit": {"jobs": [None, 5, "ab", [5], [["true"]]]},
+    "add_many": {"jobs": [None, 5, "ab", [5], [{}], [{"argv": ["true"], "odd": 1}]]},
+    "add": {
+        "argv": [None, 5, "true", [], [5]],
+        "queue": [None, *NO_TEXTS],
+        "priority": [None, "1", 1.5],
+        "delay_s": NO_SPANS,
+        "run_at": NO_SPANS,
+        "timeout_s": ["1", 1.5, 0],
+        "max_retries": [None, *NO_COUNTS],
+        "max_crashes": NO_COUNTS,
+        "cwd": [5, [], True],
+        "env": [None, 5, "AB", ["AB"], [("A",)], {1: "x"}, {"A": 1}],
+        "key": [5, b"k", []],
+        "key_for_s": NO_SPANS,
+        "tags": [None, 5, "ab", ["ab"], [("a",)], {"a": None}],
+        "note": [5, b"n", []],
+        "policy": [
+            None,
+            "fixed",
+            RetryPolicy(delays_s=5),  # type: ignore[arg-type]
+            RetryPolicy(delays_s=("1",)),  # type: ignore[arg-type]
+            RetryPolicy(base_s=None),  # type: ignore[arg-type]
+            RetryPolicy(max_delay_s="1"),  # type: ignore[arg-type]
+            RetryPolicy(jitter="1"),  # type: ignore[arg-type]
+            RetryPolicy(backoff=[]),  # type: ignore[arg-type]
+            RetryPolicy(final_exits=5),  # type: ignore[arg-type]
+            RetryPolicy(final_exits=(1,)),  # type: ignore[arg-type]
+            RetryPolicy(final_exits=(("1", 2),)),  # type: ignore[arg-type]
+            RetryPolicy(final_exits=((1, 2, 3),)),  # type: ignore[arg-type]
+        ],
+        "stdin": ["x", 5, bytearray(b"x")],
+        "capture_env": ["PATH", 5, [5]],
+    },
+    "work": {
+        "options": [
+            "drain",
+            5,
+            *(
+                WorkOptions(**{name: wrong})
+                for name, values in {
+                    "lanes": ["default", 5, [5], ["a b"]],
+                    "jobs": [None, 0, *NO_COUNTS],
+                    "slots": [0, *NO_COUNTS],
+                    "max_jobs": [0, *NO_COUNTS],
+                    "idle_timeout_s": NO_SPANS,
+                    "poll_interval_s": [None, 0, *NO_SPANS],
+                    "worker_id": [5, "", b"x"],
+                    "reap_after_s": NO_SPANS,
+                    "heartbeat_interval_s": [None, 0, *NO_SPANS],
+                    "shutdown_timeout_s": NO_SPANS,
+                    "max_output_bytes": [None, *NO_COUNTS],
+                    "inline_bytes": [None, *NO_COUNTS],
+                    "grace_s": [None, *NO_SPANS],
+                    "job_id": NO_IDS[1:],
+                }.items()
+                for wrong in values
+            ),
+        ],
+    },
+}
+"""Method -> parameter -> what it refuses, the other parameters being right."""
+RIGHT: dict[str, dict[str, Any]] = {
+    "reader": {"stream": "stdout"},
+    "wait": {"job_ids": [1]},
+    "prune": {"older_than_s": 0},
+    "add": {"argv": ["true"]},
+}
+
+
+@pytest.mark.parametrize("name", sorted(WRONG))
+def test_every_argument_of_the_wrong_type_or_range_is_bad_input(queue: Queue, name: str) -> None:
+    job = queue.add(["true"])
+    drain(queue)
+    right = {"job_id": job.id, "attempt": queue.attempt(job.id), **RIGHT.get(name, {})}
+    method = getattr(queue, name)
+    names = inspect.signature(method).parameters
+    right = {each: value for each, value in right.items() if each in names}
+    for parameter, values in WRONG[name].items():
+        assert parameter in names
+        for wrong in values:
+            try:
+                answer = method(**{**right, parameter: wrong})
+                answer = list(answer)  # a generator checks when it is asked first
+            except InvalidInput:
+                continue
+            pytest.fail(f"{name}({parameter}={wrong!r}): {answer!r}")
+    assert queue.first_job_id() == job.id
+    assert len(queue.jobs(limit=None)) == 1
+
+
+def test_the_table_of_wrong_arguments_is_whole() -> None:
+    free = {"first", "watch", "reverse", "waits", "retries", "on_idle", "on_retry", "running"}
+    free |= {"force", "dry_run", "log", "progress", "helper", "self", "options"}
+    for name, method in inspect.getmembers(Queue, inspect.isfunction):
+        if not name.startswith("_"):
+            assert set(inspect.signature(method).parameters) - free <= set(WRONG.get(name, {}))
+
+
+@pytest.mark.parametrize("wrong", [5, True, ["x"], "", "a\0b"])
+def test_a_queue_wants_a_path(wrong: Any) -> None:
+    with pytest.raises(InvalidInput):
+        Queue(wrong)
+    with pytest.raises(InvalidInput):
+        Queue("queue.db", wait_s="5")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

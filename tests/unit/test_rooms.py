@@ -14,7 +14,7 @@ BASE = {"errors", "version"}
 FILES = {"folders"}
 BELOW_QUEUE = {"engine", "store", "process", "core", *FILES, *BASE}
 # `Queue` and what it is made of: one room, spread over a few files.
-QUEUE = {"queue", "config", "ready", "submission", "waiting"}
+QUEUE = {"queue", "asked", "config", "ready", "submission", "waiting"}
 MAY_IMPORT = {
     "errors": set(),
     "version": set(),
