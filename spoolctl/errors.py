@@ -12,6 +12,17 @@ class SpoolError(Exception):
 
     code = "INTERNAL"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # The default makes it anew from its message alone, for which not all constructors are
+        # made; and an error that cannot be unpickled breaks the pool of processes it came from.
+        return _remade, (type(self), self.args), self.__dict__
+
+
+def _remade(kind: type[SpoolError], args: tuple[object, ...]) -> SpoolError:
+    error = kind.__new__(kind, *args)
+    error.args = args  # those that are OSErrors leave it to their __init__
+    return error
+
 
 class InvalidInput(SpoolError, ValueError):
     """A value has the wrong type, range, grammar or choice. Nothing was opened or changed."""
