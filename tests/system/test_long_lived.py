@@ -109,3 +109,42 @@ def test_a_program_that_was_removed_while_it_ran_ends_without_a_traceback(tmp_pa
     assert (done.returncode, done.stdout) == (3, b"")
     assert done.stderr.startswith(b"spoolctl: error: ")
     assert done.stderr.count(b"\n") == 1
+
+
+FORKED = """
+import os, sys
+from spoolctl import Queue
+from spoolctl.errors import InvalidInput
+queue = Queue("queue.db")
+job = queue.add(["true"])
+pid = os.fork()
+if pid == 0:
+    calls = [
+        lambda: queue.add(["false"]),
+        lambda: queue.get(1),
+        lambda: queue.wait([1], timeout_s=0),
+        lambda: queue.work(),
+        lambda: queue.changed(),
+        lambda: next(queue.follow(1)),
+        lambda: queue.backup("copy.db"),
+        lambda: queue.prune(0),
+    ]
+    for call in calls:
+        try:
+            call()
+        except InvalidInput as error:
+            assert "fork" in str(error)
+        else:
+            os._exit(1)
+    queue.close()
+    Queue("queue.db").add(["own"])
+    sys.exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+queue.add(["after"])
+print([each.argv for each in queue.jobs(reverse=True)])
+"""
+
+
+def test_a_fork_of_a_program_does_not_use_its_queue(tmp_path: Path) -> None:
+    """It would hold none of the locks, and what it committed could be lost."""
+    assert _run(FORKED, tmp_path).strip() == "[('true',), ('own',), ('after',)]"

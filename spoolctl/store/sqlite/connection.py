@@ -6,6 +6,7 @@ of a file is closed in the process.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -41,11 +42,23 @@ class OpenFiles:
     def __init__(self, path: str, opened: tuple[int, int] | None) -> None:
         self._path = path
         self._file = opened
+        self._pid = os.getpid()
         # The log, and its index, by which all who use the file agree on what the log holds.
         self._beside: dict[str, tuple[int, int] | None] = {path + "-wal": None, path + "-shm": None}
 
+    def check_process(self) -> None:
+        """Raise InvalidInput in a fork of the process that opened them.
+
+        A fork has a copy of the connection and none of its locks (fcntl(2)): whoever closes last
+        would take the log away from under it, and what it had committed to that would be lost.
+        """
+        if os.getpid() != self._pid:
+            raise InvalidInput("a queue is not taken along by a fork: open it anew there")
+
     def check(self) -> None:
-        """Raise StoreGone if the path, its log or the log's index is not the open file."""
+        """Raise StoreGone if the path, its log or the log's index is not the open file, and
+        InvalidInput in a fork."""
+        self.check_process()
         if inode(self._path) != self._file:
             raise StoreGone(self._path)
         for path, opened in self._beside.items():
@@ -64,7 +77,7 @@ class OpenFiles:
         """
         try:
             self.check()
-        except (StoreGone, OSError):
+        except (StoreGone, InvalidInput, OSError):
             _never_close(db)
             return False
         return True
@@ -124,8 +137,8 @@ class Connection:
         `eager`: look for the lock more often than others do. For those who leave it free
         between their transactions, and would never get it from workers that do not.
 
-        Raises StoreBusy, StoreFull, StoreGone or StoreUnusable; then nothing was written and
-        the connection can be used again.
+        Raises StoreBusy, StoreFull, StoreGone or StoreUnusable, and InvalidInput in a fork; then
+        nothing was written and the connection can be used again.
         """
         self.check_file()
         if self._read_only:
@@ -148,9 +161,10 @@ class Connection:
     def read(self) -> Iterator[None]:
         """A read transaction: everything inside sees one snapshot.
 
-        Raises InvalidInput where something is asked for that no column can hold, and what
-        `translate` makes of SQLite's errors.
+        Raises InvalidInput in a fork, and where something is asked for that no column can hold, and
+        what `translate` makes of SQLite's errors.
         """
+        self._files.check_process()
         try:
             self.insist(self._begin_reading)
             with self.ending():
@@ -248,6 +262,7 @@ class Connection:
 
     def data_version(self) -> int:
         """Differs whenever another connection has committed since the last look."""
+        self._files.check_process()
         try:
             return int(self.execute("PRAGMA data_version").fetchone()[0])
         except sqlite3.Error as error:
