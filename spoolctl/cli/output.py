@@ -229,12 +229,20 @@ def _write_content(app: App, reader: Reader, start: int) -> None:
     for piece in _safe(app, _marked(reader, start)):
         body = piece.rstrip(b"\n")
         if body:
-            app.out.write(b"\n" * newlines + body)
+            _write_newlines(app, newlines)
+            app.out.write(body)
             newlines = 0
         newlines += len(piece) - len(body)
         something = something or bool(piece)
     if something:
         app.out.write(b"\n")
+
+
+def _write_newlines(app: App, count: int) -> None:
+    """In pieces: a stream may have gigabytes of them."""
+    while count > 0:
+        app.out.write(b"\n" * min(count, TAIL_BYTES))
+        count -= TAIL_BYTES
 
 
 def _marked(reader: Reader, start: int) -> Iterator[bytes]:
@@ -336,9 +344,11 @@ def write_followed(
                 app.out.write(b"\n")
             last = (piece.attempt_no, piece.stream)
             app.out.line(_header(job_id, piece.attempt_no, piece.stream))
+            line_open = False
         data = escapes[piece.stream](piece.data) if escapes else piece.data
         app.out.write(data)
-        line_open = not data.endswith(b"\n")
+        if data:  # not where all of it is held back, half a character
+            line_open = not data.endswith(b"\n")
     line_open = _write_held(app, escapes) or line_open
     if line_open:
         app.out.write(b"\n")

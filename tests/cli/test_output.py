@@ -321,6 +321,13 @@ def on_terminal(*words: str) -> bytes:
     return b"".join(parts)
 
 
+def test_half_a_character_alone_opens_no_line(call: Call, db: str) -> None:
+    """It is held back until the attempt has ended."""
+    add_and_run(call, db, "printf '\\303'; printf 'x\\n' >&2")
+    shown = on_terminal("output", "--db", db, "--follow", "1").replace(b"\r\n", b"\n").decode()
+    assert shown == ("=== job 1 attempt 1 stdout ===\n=== job 1 attempt 1 stderr ===\nx\n\ufffd\n")
+
+
 def test_a_terminal_is_not_obeyed(call: Call, db: str) -> None:
     add_and_run(call, db, "printf 'a\\033]0;x\\007\\033[2J\\tb\\r\\nc\\rd\\302\\233\\377\\n'")
     shown = on_terminal("output", "--db", db, "--stream", "stdout", "1")
@@ -355,8 +362,9 @@ def test_list_is_coloured_and_cut_on_a_terminal_only(
 # -- cost -----------------------------------------------------------------------------------
 
 
-def test_a_large_stream_is_read_in_constant_memory(call: Call, db: str) -> None:
-    add_and_run(call, db, "head -c 80000000 /dev/zero")
+@pytest.mark.parametrize("also", ["", " | tr '\\0' '\\n'; echo x"], ids=["zeros", "newlines"])
+def test_a_large_stream_is_read_in_constant_memory(call: Call, db: str, also: str) -> None:
+    add_and_run(call, db, f"head -c 80000000 /dev/zero{also}")
     program = (
         "import sys, tracemalloc\n"
         "from spoolctl.cli.main import main\n"
