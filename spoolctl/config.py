@@ -82,7 +82,7 @@ def locate(flag: str | None = None) -> Location:
     config: Config | None = None
     remarks: tuple[str, ...] = ()
     try:
-        config = read_config(config_path)
+        config = read_found(config_path)
     except ConfigBroken as broken:
         if named is None:
             raise
@@ -127,6 +127,18 @@ def find_config() -> str:
         return os.path.join(FOLDER, CONFIG_NAME)
     folder = _nearest(here) or os.path.join(here, FOLDER)
     return os.path.join(folder, CONFIG_NAME)
+
+
+def read_found(path: str) -> Config | None:
+    """Read what `find_config` has found; None too in a folder that is not the caller's.
+
+    In a shared folder another user could name the queue that gets our jobs and their
+    environment, and set the defaults of our flags.
+
+    Raises:
+        ConfigBroken: as `read_config`.
+    """
+    return None if _is_foreign(os.path.dirname(path)) else read_config(path)
 
 
 def read_config(path: str) -> Config | None:
@@ -215,9 +227,7 @@ def _path(path: str, subject: str, advice: str = "") -> str:
 
 def _default(config_path: str) -> str:
     folder = os.path.dirname(config_path)
-    found = _status(folder)
-    # (Something that is no folder is just a path that cannot be used: nobody's queue is there.)
-    if found is not None and stat.S_ISDIR(found.st_mode) and not _is_own(folder):
+    if _is_foreign(folder):
         raise InvalidInput(
             f"{folder} is not a folder of yours: name a queue with --db or {VARIABLE}"
         )
@@ -265,6 +275,15 @@ def _is_own(folder: str) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(found.st_mode) and {found.st_uid, link.st_uid} == {os.geteuid()}
+
+
+def _is_foreign(folder: str) -> bool:
+    """Whether it is a folder, and not the caller's.
+
+    Something that is no folder is just a path that cannot be used: nobody's queue is there.
+    """
+    found = _status(folder)
+    return found is not None and stat.S_ISDIR(found.st_mode) and not _is_own(folder)
 
 
 def _status(path: str) -> os.stat_result | None:

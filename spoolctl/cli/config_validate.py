@@ -66,11 +66,12 @@ VERB = Verb(
 def run(args: Args, app: App) -> int:
     """Check one config file."""
     from spoolctl.cli.settings import check, recognized_keys, unknown
-    from spoolctl.config import ConfigBroken, find_config, read_config, resolve
+    from spoolctl.config import ConfigBroken, find_config, read_config, read_found, resolve
 
-    path = resolve(args.path or find_config(), "an absolute PATH")
+    found = args.path or find_config()
+    path = resolve(found, "an absolute PATH")
     try:
-        config = read_config(path)
+        config = read_config(path) if args.path else read_found(found)
         if config is not None:
             check(path, config.settings)
     except ConfigBroken as broken:

@@ -120,6 +120,35 @@ def test_the_default_is_never_in_somebody_elses_folder(
     assert locate("x.db").source == "flag"
 
 
+def test_a_config_file_of_somebody_else_names_no_queue_and_sets_no_default(
+    home: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a shared folder, that is: a colleague's queue would get our jobs and our variables."""
+    foreign = Path(".spoolctl").resolve()
+    write(foreign.parent, {"db_path": "theirs.db", "capture_env": "all", "unknown": 1})
+    pretend(monkeypatch, foreign, st_uid=12345)
+    assert call("add", "--json", "true").error["message"] == (
+        f"{foreign} is not a folder of yours: name a queue with --db or SPOOLCTL_DB"
+    )
+    shown = call("config-show", "--json", "--db", "ours.db")
+    assert (shown.data["config_exists"], shown.warnings) == (False, [])
+    assert set(shown.data["sources"].values()) == {"flag", "default"}
+    assert call("config-validate", "--json").data["exists"] is False
+    assert call("config-validate", "--json", f"{foreign}/config.json").status == 1
+
+
+def test_a_locked_folder_of_somebody_else_is_no_broken_config_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As spoolctl makes them, 0700, and so its config file cannot even be looked for."""
+    foreign = home / "project" / "deep" / ".spoolctl"
+    write(foreign.parent, "no JSON")
+    pretend(monkeypatch, foreign, st_uid=12345)
+    with pytest.raises(InvalidInput, match="not a folder of yours"):
+        locate()
+    assert locate("x.db").remarks == ()
+
+
 def test_a_file_where_the_default_would_lie_is_an_unusable_path(home: Path, call: Call) -> None:
     blocked = Path(".spoolctl").resolve()
     blocked.write_text("mine")
