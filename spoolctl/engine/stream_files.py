@@ -143,6 +143,7 @@ def _copy(source: str, target: str) -> int | None:
     try:
         copy = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         try:
+            os.fchmod(copy, FILE_MODE)  # a umask may have taken our own bits
             size = os.fstat(origin).st_size
             os.ftruncate(copy, size)
             for start, end in _data_ranges(origin, size):

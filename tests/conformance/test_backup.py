@@ -46,6 +46,27 @@ def test_the_copy_is_the_queue_of_that_moment(desk: Desk, tmp_path: Path) -> Non
     assert os.listdir(target.parent) == ["copy.db"]
 
 
+def test_a_copy_is_private_and_readable_whatever_the_umask(desk: Desk, tmp_path: Path) -> None:
+    desk.add()
+    [attempt] = desk.claim()
+    source = Path(stream_path(desk.store.path, attempt.token, "stdout"))
+    source.parent.mkdir(parents=True)
+    source.write_bytes(b"much")
+    desk.report(success(attempt, stdout=Capture(4, None)))
+    for umask in (0, 0o777):
+        target = tmp_path / f"{umask}.db"
+        old = os.umask(umask)
+        try:
+            assert backup(desk.store, str(target))[0] == 1
+        finally:
+            os.umask(old)
+        copied = Path(stream_path(str(target), attempt.token, "stdout"))
+        for path in (target, copied):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        for folder in (copied.parent, copied.parent.parent):
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
 def test_an_existing_target_is_refused_and_left_alone(desk: Desk, tmp_path: Path) -> None:
     target = tmp_path / "precious"
     target.write_text("mine")
