@@ -22,6 +22,7 @@ from spoolctl.engine.options import WorkOptions
 from spoolctl.engine.patience import Patience
 from spoolctl.engine.spares import Spares
 from spoolctl.engine.station import Station
+from spoolctl.folders import words_of
 from spoolctl.process import tree
 from spoolctl.process.spawn import SpawnFailed
 
@@ -196,7 +197,7 @@ class Crew:
         try:
             self._station.ensure_guardian(self._children, mono)
         except OSError as error:
-            text = f"cannot start the guardian: {error.strerror}"
+            text = f"cannot start the guardian: {words_of(error)}"
             self._patience.pause("guardian", NoResources(text), mono)
         if self._station.guarded:
             self._patience.over("guardian")

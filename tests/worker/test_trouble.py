@@ -240,7 +240,7 @@ def test_a_file_in_the_place_of_the_support_folder_is_waited_out(bench: Bench) -
     worker.terminate()
     _, log = worker.communicate(timeout=30)
     assert worker.returncode == 0
-    assert log.count("cannot start the guardian: Not a directory") == 1
+    assert log.count(f"cannot start the guardian: Not a directory: {support}/workers/") == 1
 
 
 def test_what_waits_for_room_is_given_back_at_the_first_signal(bench: Bench) -> None:
