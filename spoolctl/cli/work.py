@@ -144,7 +144,8 @@ VERB = Verb(
     idempotent=False,
     epilog=(
         "The first SIGINT, SIGTERM or SIGHUP: finish what runs, take nothing more, exit 0. The "
-        "second: end the commands and put their jobs back, at no cost to their budget.",
+        "second: end the commands and put their jobs back, at no cost to their budget. A SIGHUP "
+        "within two seconds of another signal is none: closing a terminal sends several.",
         "--drain waits out retries, jobs of other workers and the recovery of crashed ones, but "
         "not jobs that were added for a later time.",
     ),
@@ -158,7 +159,7 @@ def run(args: Args, app: App) -> int:
     options = _options(args)
     log: Callable[[str], None] = LineLog(app.out.stderr)
     progress = None
-    if args.drain and app.out.errors_are_seen():
+    if args.drain and app.out.has_live_line():
         from spoolctl.cli.progress import DrainLine
 
         progress = DrainLine(app.out)

@@ -6,6 +6,7 @@ import heapq
 import os
 import select
 import signal
+import time
 from collections.abc import Hashable, Iterable
 from contextlib import suppress
 
@@ -20,6 +21,11 @@ STALE_ALLOWED = 64
 """So few stale deadlines are not worth the work of throwing them out."""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+ONE_HANGUP_S = 2.0
+"""A SIGHUP so soon after another stop request is part of it. When a terminal is closed, its
+shell passes the signal on and ends, upon which the kernel sends one of its own (exit(3));
+systemd sends one behind the SIGTERM at a session's end."""
 
 
 class Deadlines:
@@ -84,6 +90,7 @@ class Signals:
         os.set_blocking(self._write, False)
         self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._stops = 0
+        self._latest_mono = 0.0
         self.first_stop: int | None = None
         """The number of the signal that was the first stop request."""
         self._old = {}
@@ -100,6 +107,10 @@ class Signals:
         return self._read
 
     def _stop(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if number == signal.SIGHUP and self._stops and now - self._latest_mono < ONE_HANGUP_S:
+            return
+        self._latest_mono = now
         self._stops += 1
         if self.first_stop is None:
             self.first_stop = number

@@ -199,6 +199,23 @@ def test_the_first_signal_lets_the_job_end(bench: Bench, number: signal.Signals)
     assert bench.job(waiting)["state"] == "queued"
 
 
+@pytest.mark.parametrize("first", [signal.SIGHUP, signal.SIGTERM])
+def test_a_closed_terminal_is_one_signal(bench: Bench, first: signal.Signals) -> None:
+    """The shell's SIGHUP and the kernel's, or the SIGTERM and SIGHUP of a session's end."""
+    job = bench.add("-c", "echo up > up; until test -e go; do sleep 0.05; done")
+    worker = bench.work()
+    bench.wait_file("up")
+    worker.send_signal(first)
+    assert worker.stderr is not None
+    assert "stopping after in-flight job" in worker.stderr.readline()
+    worker.send_signal(signal.SIGHUP)
+    time.sleep(0.3)  # for the command to be ended, if it is
+    (bench.folder / "go").touch()
+    worker.communicate(timeout=30)
+    assert worker.returncode == 0
+    assert bench.trail(job) == ["added", "claimed", "succeeded"]
+
+
 def test_the_second_signal_gives_the_job_back_without_spending_its_budget(bench: Bench) -> None:
     job = start_job(bench, "--max-retries", "0", "--max-crashes", "0")
     worker = bench.work()
