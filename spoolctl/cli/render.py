@@ -102,6 +102,13 @@ class Out:
         """Whether stderr is a terminal."""
         return os.isatty(self.stderr)
 
+    def has_live_line(self) -> bool:
+        """Whether stderr is a terminal that can draw a line anew.
+
+        One that calls itself dumb (a shell in an editor, some CI logs) shows the codes instead.
+        """
+        return self.errors_are_seen() and not _is_dumb()
+
     def columns(self) -> int:
         """How wide the terminal behind stdout is."""
         return _columns(self.stdout)
@@ -109,6 +116,10 @@ class Out:
     def error_columns(self) -> int:
         """How wide the terminal behind stderr is."""
         return _columns(self.stderr)
+
+
+def _is_dumb() -> bool:
+    return os.environ.get("TERM") == "dumb"
 
 
 def _columns(fd: int) -> int:
@@ -264,7 +275,7 @@ class Style:
     """Colours, or none: `--color`, NO_COLOR and whether stdout is a terminal decide."""
 
     def __init__(self, when: str, *, terminal: bool) -> None:
-        auto = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        auto = terminal and not os.environ.get("NO_COLOR") and not _is_dumb()
         self.on = when == "always" or (when == "auto" and auto)
 
     def state(self, state: str) -> str:

@@ -173,7 +173,7 @@ class Watch:
     def __init__(self, app: App, total: int, *, live: bool = True) -> None:
         self._app = app
         self._total = total
-        self._live = live and not app.json and app.out.errors_are_seen()
+        self._live = live and not app.json and app.out.has_live_line()
         self._shown = False
         self._began_mono = time.monotonic()
         self._asked = False

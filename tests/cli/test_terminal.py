@@ -24,11 +24,11 @@ from tests.helpers import clean_env, eventually, spoolctl
 class Terminal:
     """A verb on a terminal of its own."""
 
-    def __init__(self, *words: str, stdout: int | None = None) -> None:
+    def __init__(self, *words: str, stdout: int | None = None, term: str = "xterm") -> None:
         self.master, slave = pty.openpty()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "spoolctl", *words],
-            env=clean_env({"TERM": "xterm", "COLUMNS": "80", "NO_COLOR": ""}),
+            env=clean_env({"TERM": term, "COLUMNS": "80", "NO_COLOR": ""}),
             stdin=slave,
             stdout=slave if stdout is None else stdout,
             stderr=slave,
@@ -86,6 +86,16 @@ def test_a_drain_into_a_pipe_has_the_plain_lines_only(call: Call, db: str) -> No
     done = spoolctl("work", "--drain", "--db", db)
     assert re.fullmatch(r"spoolctl: job 1 attempt 1 succeeded \(\d+\.\ds\) -> done\n", done.stderr)
     assert done.stdout == "Drained: executed 1 job(s)\n"
+
+
+def test_a_dumb_terminal_gets_no_line_that_is_drawn_anew(call: Call, db: str) -> None:
+    call("add", "--db", db, "true")
+    waiting = Terminal("wait", "1", "--db", db, term="dumb")
+    eventually(lambda: "no live worker" in waiting.seen())
+    working = Terminal("work", "--drain", "--db", db, term="dumb")
+    for terminal in (waiting, working):
+        assert "\x1b" not in terminal.end()
+        assert terminal.process.returncode == 0
 
 
 def test_the_lines_that_scripts_rely_on_are_plain_on_a_terminal_too(call: Call, db: str) -> None:
