@@ -48,8 +48,10 @@ def _take_words_as_utf8() -> None:
     """
     if sys.flags.utf8_mode or sys.getfilesystemencoding() == "utf-8" or "utf8" in sys._xoptions:
         return
+    if sys.argv[0] == "-":  # read from stdin, which is used up: nothing would be done, with exit 0
+        return
     try:
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+        os.execv(sys.executable or "", [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     except (OSError, ValueError):
         return  # no interpreter at the place where it was: go on with what there is
 

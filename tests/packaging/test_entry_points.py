@@ -205,6 +205,23 @@ def test_words_are_the_same_bytes_whatever_the_locale(
     assert odd.run("show", "1").stdout == program.run("show", "1").stdout
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="words are UTF-8 there whatever the locale")
+def test_a_program_that_python_reads_from_stdin_does_its_work_whatever_the_locale(
+    tmp_path: Path,
+) -> None:
+    """It cannot be started over: an `add` would do nothing, and say nothing."""
+    odd = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-", "add", "--db", str(tmp_path / "q.db"), "true"],
+        input="from spoolctl.__main__ import main\nmain()\n",
+        env=clean_env({**odd, "PYTHONPATH": str(ROOT)}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Added job 1\n", "")
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 def test_its_guardian_ends_what_a_killed_worker_ran(program: Program) -> None:
     """Whatever the program's form, and although its folder is gone and PATH is of no use."""
