@@ -13,19 +13,21 @@ def check_trust(db_path: str) -> None:
     """Refuse a queue that another user owns or could write to.
 
     Looks at the file, its folder and the support folder (access control lists show up in
-    the group bits). A folder that others may write to counts unless it is sticky.
+    the group bits), and at the link that the support folder may be: a stranger could have
+    laid one to a folder of ours. A folder that others may write to counts unless it is sticky.
 
     Raises:
         Untrusted: with the reason in words.
     """
     for path in (db_path, os.path.dirname(db_path), support_dir(db_path)):
-        try:
-            found = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        reason = _distrust(path, found, os.geteuid())
-        if reason:
-            raise Untrusted(db_path, reason)
+        for look in (os.lstat, os.stat):
+            try:
+                found = look(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            reason = _distrust(path, found, os.geteuid())
+            if reason:
+                raise Untrusted(db_path, reason)
 
 
 def _distrust(path: str, found: os.stat_result, me: int) -> str | None:
@@ -35,7 +37,7 @@ def _distrust(path: str, found: os.stat_result, me: int) -> str | None:
     if found.st_uid != me and not (is_dir and found.st_uid == 0):
         # A folder of root's (/tmp, /var/spool) is no other user's than the system's.
         return f"{path} belongs to user id {found.st_uid}"
-    if sticky:
+    if sticky or stat.S_ISLNK(found.st_mode):  # a link has no permissions of its own
         return None
     if found.st_mode & stat.S_IWOTH:
         return f"{path} can be written by every user"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,24 @@ def test_in_a_sticky_folder_like_tmp_a_queue_of_ones_own_is_worked_on(db: Path) 
 def test_a_queue_of_another_user_is_refused(db: Path, what: str) -> None:
     os.chown(db if what == "file" else db.parent, STRANGER, -1)
     assert_refused(db)
+
+
+@pytest.fixture
+def linked(db: Path) -> Path:
+    """A queue whose support folder is a link to another folder of its owner."""
+    target = db.parent.parent / "target"
+    target.mkdir(mode=0o700)
+    support = Path(f"{db}.d")
+    shutil.rmtree(support, ignore_errors=True)
+    support.symlink_to(target)
+    return db
+
+
+def test_a_link_of_ones_own_is_followed(linked: Path) -> None:
+    assert spoolctl("work", "--db", str(linked), "--once").returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_link_that_another_user_laid_to_a_folder_of_ours_is_refused(linked: Path) -> None:
+    os.lchown(f"{linked}.d", STRANGER, -1)
+    assert_refused(linked)
