@@ -75,7 +75,8 @@ def _kind(line: str) -> str:
 
 def comparison(text: str) -> str:
     """The comparison with RQ: titles become headings, paragraphs are set apart."""
-    title, *lines = text.rstrip("\n").split("\n")
+    # An item of a list begins in the middle of a line there.
+    title, *lines = text.rstrip("\n").replace(". - ", ".\n- ").split("\n")
     page = [f"# {title}"]
     before = ""
     for line in _whole_lines(lines):
