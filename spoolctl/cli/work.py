@@ -144,8 +144,9 @@ VERB = Verb(
     idempotent=False,
     epilog=(
         "The first SIGINT, SIGTERM or SIGHUP: finish what runs, take nothing more, exit 0. The "
-        "second: end the commands and put their jobs back, at no cost to their budget. A SIGHUP "
-        "within two seconds of another signal is none: closing a terminal sends several.",
+        "second: end the commands and put their jobs back, at no cost to their budget. A third "
+        "gives up results that cannot be recorded, as on a full disk: their jobs run again. The "
+        "several SIGHUP of a terminal that is closed are one.",
         "--drain waits out retries, jobs of other workers and the recovery of crashed ones, but "
         "not jobs that were added for a later time.",
     ),

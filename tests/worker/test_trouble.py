@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -181,19 +181,22 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
+def fill(folder: Path) -> Path:
+    """Take all the room that is left on the folder's disk; the file that has it."""
+    filler = folder / "filler"
+    with open(filler, "wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+    return filler
+
+
 def test_a_full_disk_delays_and_loses_nothing(bench: Bench, small_disk: Path) -> None:
     bench.db = small_disk / "queue.db"
     jobs = [bench.add("-c", "echo $SPOOLCTL_JOB_ID; until test -e go; do sleep 0.05; done")]
     jobs += [bench.add("--", "echo", "x" * 50000) for _ in range(4)]
     worker = bench.work()
     bench.wait_state(jobs[0], "running")
-    filler = small_disk / "filler"
-    with open(filler, "wb", buffering=0) as file:
-        try:
-            while file.write(b"x" * 4096):
-                pass
-        except OSError:
-            pass
+    filler = fill(small_disk)
     (bench.folder / "go").touch()
     assert worker.stderr is not None
     line = worker.stderr.readline()
@@ -210,6 +213,28 @@ def test_a_full_disk_delays_and_loses_nothing(bench: Bench, small_disk: Path) ->
     assert conn.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     conn.close()
     eventually(lambda: worker.poll() is not None)
+
+
+def test_only_a_third_signal_gives_up_a_result_that_waits_for_room(
+    bench: Bench, small_disk: Path
+) -> None:
+    bench.db = small_disk / "queue.db"
+    job = bench.add("--max-crashes", "0", "-c", "touch up; until test -e go; do sleep 0.05; done")
+    worker = bench.work()
+    eventually((bench.folder / "up").exists)
+    filler = fill(small_disk)
+    (bench.folder / "go").touch()
+    assert worker.stderr is not None
+    assert "waiting: no room" in worker.stderr.readline()
+    worker.send_signal(signal.SIGTERM)
+    worker.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        worker.wait(0.5)
+    worker.send_signal(signal.SIGHUP)
+    worker.wait(30)
+    filler.unlink()
+    bench.drain()
+    assert bench.trail(job) == ["added", "claimed", "reaped", "dead"]
 
 
 def test_a_flood_of_output_keeps_head_and_tail_and_says_so(bench: Bench) -> None:
