@@ -282,6 +282,12 @@ def fifo(path: Path) -> None:
     os.mkfifo(path)
 
 
+def two_names(path: Path) -> None:
+    """As `cp -al` leaves it; by each name it would have a log of its own."""
+    opened(path).close()
+    os.link(path, path.with_name("copy.db"))
+
+
 def below_a_file(path: Path) -> None:
     path.parent.rmdir()
     path.parent.write_text("a file")
@@ -298,6 +304,7 @@ BAD = [
     (newer, "newer"),
     (folder, "path"),
     (fifo, "path"),
+    (two_names, "path"),
     (below_a_file, "path"),
 ]
 
@@ -317,6 +324,13 @@ def test_what_is_not_a_queue_is_refused_and_left_as_it_is(
     assert caught.value.path == str(path)
     assert str(path) in str(caught.value)
     assert contents(tmp_path) == before
+
+
+def test_a_second_name_that_is_gone_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    two_names(path)
+    os.unlink(path.with_name("copy.db"))
+    opened(path, create=False).close()
 
 
 def test_bits_that_flipped_are_reported_and_nothing_is_deleted(tmp_path: Path) -> None:

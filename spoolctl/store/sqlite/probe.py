@@ -43,6 +43,14 @@ def probe(path: str) -> Probe:
         return Probe("path", message=f"{path} is a folder, not a queue file")
     if not stat.S_ISREG(status.st_mode):
         return Probe("path", message=f"{path} is not a regular file")
+    if status.st_nlink > 1:
+        # By its other name it would have another log: what one side commits the other
+        # overwrites (sqlite.org/howtocorrupt.html, "multiple links to the same file").
+        return Probe(
+            "path",
+            message=f"{path} has {status.st_nlink} names (hard links): used by more than one,"
+            " it would be damaged; remove the others, or replace it by a copy of itself",
+        )
     if not os.access(path, os.R_OK):
         return Probe("path", message=f"cannot read {path}: Permission denied")
     if status.st_size == 0:
