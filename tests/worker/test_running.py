@@ -7,8 +7,11 @@ import os
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from spoolctl import Queue
+from spoolctl.core.states import State
 from tests.helpers import eventually
 from tests.worker.conftest import Bench, alive
 
@@ -207,6 +210,24 @@ def test_a_job_added_to_an_idle_worker_starts_at_once(bench: Bench) -> None:
     for _ in range(5):
         job = bench.add("--", "true")
         eventually(lambda job=job: bench.job(job)["state"] == "done", timeout_s=5)
+    worker.terminate()
+    worker.communicate(timeout=30)
+
+
+def test_the_end_of_a_job_wakes_who_waits_for_it(bench: Bench) -> None:
+    job = bench.add("-c", "until test -e go; do sleep 0.01; done")
+    worker = bench.work()
+    bench.wait_state(job, "running")
+
+    def wait() -> State:
+        with Queue(bench.db) as queue:
+            return queue.wait([job], poll_s=600, timeout_s=20)[job].state
+
+    with ThreadPoolExecutor() as pool:
+        state = pool.submit(wait)
+        eventually(lambda: list(Path(f"{bench.db}.d", "waiters").glob("*.bell")), what="its bell")
+        (bench.folder / "go").touch()
+        assert state.result(10) is State.DONE
     worker.terminate()
     worker.communicate(timeout=30)
 
