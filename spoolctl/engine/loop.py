@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import heapq
 import os
 import select
 import signal
-import time
 from collections.abc import Hashable, Iterable
 from contextlib import suppress
 
@@ -21,11 +21,6 @@ STALE_ALLOWED = 64
 """So few stale deadlines are not worth the work of throwing them out."""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-ONE_HANGUP_S = 2.0
-"""A SIGHUP so soon after another stop request is part of it. When a terminal is closed, its
-shell passes the signal on and ends, upon which the kernel sends one of its own (exit(3));
-systemd sends one behind the SIGTERM at a session's end."""
 
 
 class Deadlines:
@@ -90,7 +85,7 @@ class Signals:
         os.set_blocking(self._write, False)
         self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._stops = 0
-        self._latest_mono = 0.0
+        self._has_terminal = has_terminal()
         self.first_stop: int | None = None
         """The number of the signal that was the first stop request."""
         self._old = {}
@@ -107,10 +102,11 @@ class Signals:
         return self._read
 
     def _stop(self, number: int, _frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if number == signal.SIGHUP and self._stops and now - self._latest_mono < ONE_HANGUP_S:
+        # When a terminal is closed, its shell passes SIGHUP on and ends, upon which the kernel
+        # sends one of its own (exit(3)): together they are one request.
+        hung_up = number == signal.SIGHUP and self._has_terminal and not has_terminal()
+        if hung_up and self._stops:
             return
-        self._latest_mono = now
         self._stops += 1
         if self.first_stop is None:
             self.first_stop = number
@@ -132,6 +128,15 @@ class Signals:
         signal.set_wakeup_fd(self._old_fd)
         os.close(self._read)
         os.close(self._write)
+
+
+def has_terminal() -> bool:
+    """Whether this process has a controlling terminal that was not hung up (tty(4))."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno not in (errno.ENXIO, errno.EIO, errno.ENOENT)
+    return True
 
 
 def _noted(_number: int, _frame: FrameType | None) -> None:

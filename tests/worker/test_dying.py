@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -199,13 +202,16 @@ def test_the_first_signal_lets_the_job_end(bench: Bench, number: signal.Signals)
     assert bench.job(waiting)["state"] == "queued"
 
 
-@pytest.mark.parametrize("first", [signal.SIGHUP, signal.SIGTERM])
-def test_a_closed_terminal_is_one_signal(bench: Bench, first: signal.Signals) -> None:
-    """The shell's SIGHUP and the kernel's, or the SIGTERM and SIGHUP of a session's end."""
+def test_a_closed_terminal_is_one_signal(bench: Bench) -> None:
+    """Its shell passes SIGHUP on, and when that ends the kernel sends another."""
     job = bench.add("-c", "echo up > up; until test -e go; do sleep 0.05; done")
-    worker = bench.work()
+    master, slave = pty.openpty()
+    worker = bench.work(
+        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+    )
+    os.close(slave)
     bench.wait_file("up")
-    worker.send_signal(first)
+    os.close(master)  # the kernel hangs up, and tells the session's leader
     assert worker.stderr is not None
     assert "stopping after in-flight job" in worker.stderr.readline()
     worker.send_signal(signal.SIGHUP)
@@ -214,6 +220,19 @@ def test_a_closed_terminal_is_one_signal(bench: Bench, first: signal.Signals) ->
     worker.communicate(timeout=30)
     assert worker.returncode == 0
     assert bench.trail(job) == ["added", "claimed", "succeeded"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_same_signal_twice_is_two_requests(bench: Bench, number: signal.Signals) -> None:
+    job = start_job(bench)
+    worker = bench.work()
+    bench.wait_file("pid")
+    worker.send_signal(number)
+    assert worker.stderr is not None
+    assert "stopping after in-flight job" in worker.stderr.readline()
+    worker.send_signal(number)
+    worker.communicate(timeout=30)
+    assert bench.trail(job) == ["added", "claimed", "released"]
 
 
 def test_the_second_signal_gives_the_job_back_without_spending_its_budget(bench: Bench) -> None:
