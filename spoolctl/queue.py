@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -300,9 +299,20 @@ class Queue:
         return [(job, attempt and self._look_at(attempt)) for job, attempt in found]
 
     def events(
-        self, *, since_id: int = 0, job_id: int | None = None, limit: int | None = 1000
+        self,
+        *,
+        since_id: int = 0,
+        since: int | None = None,
+        job_id: int | None = None,
+        limit: int | None = 1000,
     ) -> EventPage:
-        """Entries of the ledger with an id above `since_id`, ascending; `limit` None or 0: all."""
+        """Entries of the ledger with an id above `since_id`, ascending; `limit` None or 0: all.
+
+        `since`: short for `since_id`.
+        """
+        if since is not None:
+            checks.whole("since", since, "event_id")
+            since_id = checks.one_of("since_id", since_id or None, "since", since) or 0
         checks.whole("since_id", since_id, "event_id")
         checks.maybe_whole("job_id", job_id, "id")
         most = checks.maybe_whole("limit", limit, "event_id") or None
@@ -331,6 +341,7 @@ class Queue:
         *,
         first: bool = False,
         timeout_s: float | None = None,
+        timeout: float | None = None,
         poll_s: float | None = None,
         watch: Callable[[Mapping[int, Job]], float | None] | None = None,
     ) -> dict[int, Job]:
@@ -339,6 +350,7 @@ class Queue:
         `first`: until at least one has; returns those that have. A doorbell wakes it;
         `poll_s` is the safety net. `watch` is told the jobs that are still open, whenever
         something has changed and after so many seconds as it returned the last time.
+        `timeout`: short for `timeout_s`.
 
         Raises:
             NotFound: unknown ids, all of them named; also when one is pruned before it
@@ -346,29 +358,16 @@ class Queue:
             WaitTimeout: `timeout_s` has passed; `pending` are the open ids.
             StoreGone: the file was removed or replaced.
         """
-        from spoolctl.engine.clock import mono
-        from spoolctl.waiting import BURST_LOOK_S, is_settled, look_for_settled, wait_timeout
+        from spoolctl.waiting import until_settled
 
         ids = tuple(dict.fromkeys(map(checks.job_id, checks.items("job_ids", job_ids))))
-        if timeout_s != math.inf:
-            checks.maybe_span("timeout_s", timeout_s, "any")
-        until = math.inf if timeout_s is None else mono() + timeout_s
+        left_s = checks.one_of("timeout_s", timeout_s, "timeout", timeout)
+        if left_s != math.inf:
+            checks.maybe_span("timeout_s", left_s, "any")
         with self.waiter(poll_s=poll_s) as waiter:
-            seen: dict[int, Job] = {}
-            while True:
-                looked_mono = mono()
-                changed = self.changed()
-                pending = look_for_settled(self._store, ids, seen)
-                if not pending or (first and len(pending) < len(ids)):
-                    return {i: seen[i] for i in ids if is_settled(seen[i])}
-                again_s = watch({i: seen[i] for i in pending}) if watch is not None else None
-                look_at = math.inf if again_s is None else mono() + again_s
-                while self.changed() == changed and mono() < look_at:
-                    left = until - mono()
-                    if left <= 0:
-                        raise wait_timeout(pending)
-                    waiter.sleep(min(left, look_at - mono()))
-                time.sleep(max(0.0, looked_mono + BURST_LOOK_S - mono()))
+            return until_settled(
+                self._store, waiter, ids, first=first, timeout_s=left_s, watch=watch
+            )
 
     def unserved(self, lanes: Iterable[str]) -> frozenset[str]:
         """Which of these queues no worker serves that may be alive."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from spoolctl.core.paths import waiters_dir
 from spoolctl.core.states import SETTLED
+from spoolctl.engine.clock import mono
 from spoolctl.errors import NotFound, WaitTimeout
 from spoolctl.folders import make_folder
 from spoolctl.process.bell import Bell
@@ -68,6 +71,34 @@ class Waiter:
         if self._bell.fd in happened:
             self._bell.drain()
         return watch not in happened
+
+
+def until_settled(
+    store: Store,
+    waiter: Waiter,
+    ids: Sequence[int],
+    *,
+    first: bool,
+    timeout_s: float | None,
+    watch: Callable[[Mapping[int, Job]], float | None] | None,
+) -> dict[int, Job]:
+    """Sleep until these jobs have settled; see `Queue.wait`, which says what is raised."""
+    until = math.inf if timeout_s is None else mono() + timeout_s
+    seen: dict[int, Job] = {}
+    while True:
+        looked_mono = mono()
+        changed = store.changed()
+        pending = look_for_settled(store, ids, seen)
+        if not pending or (first and len(pending) < len(ids)):
+            return {i: seen[i] for i in ids if is_settled(seen[i])}
+        again_s = watch({i: seen[i] for i in pending}) if watch is not None else None
+        look_at = math.inf if again_s is None else mono() + again_s
+        while store.changed() == changed and mono() < look_at:
+            left = until - mono()
+            if left <= 0:
+                raise wait_timeout(pending)
+            waiter.sleep(min(left, look_at - mono()))
+        time.sleep(max(0.0, looked_mono + BURST_LOOK_S - mono()))
 
 
 def look_for_settled(store: Store, ids: Sequence[int], seen: dict[int, Job]) -> tuple[int, ...]:

@@ -204,6 +204,13 @@ def maybe_span(name: str, value: object, limit: str) -> float | None:
     return None if value is None else named(name, seconds, limit, value)
 
 
+def one_of(name: str, value: T | None, short: str, other: T | None) -> T | None:
+    """The value of a parameter that has a short name, too, by whichever it was given."""
+    if value is not None and other is not None:
+        raise InvalidInput(f"{name} and {short} are the same: give one of them")
+    return other if value is None else value
+
+
 def job_id(value: object) -> int:
     """Check that a job's id is one."""
     return named("job_id", integer, "id", value)

@@ -222,11 +222,17 @@ WRONG = {
         "limit": NO_COUNTS,
     },
     "recent_dead": {"limit": [None, *NO_COUNTS]},
-    "events": {"since_id": [None, *NO_COUNTS], "job_id": NO_IDS[1:], "limit": NO_COUNTS},
+    "events": {
+        "since_id": [None, *NO_COUNTS],
+        "since": NO_COUNTS,
+        "job_id": NO_IDS[1:],
+        "limit": NO_COUNTS,
+    },
     "waiter": {"poll_s": [*NO_SPANS, -1]},
     "wait": {
         "job_ids": [None, 1, "1", ["1"], [None], [1.0], [0]],
         "timeout_s": NO_SPANS,
+        "timeout": NO_SPANS,
         "poll_s": [*NO_SPANS, -1],
     },
     "unserved": {"lanes": [None, "default", 5, [5], [None]]},
@@ -478,6 +484,19 @@ def test_no_verb_reaches_around_the_queue(path: Path) -> None:
         wrong = [name for name in names if name.startswith("spoolctl.store")]
         assert not [name for name in wrong if not name.startswith(excepted)], path.name
         assert not (isinstance(node, ast.Attribute) and node.attr == "_store"), path.name
+
+
+def test_short_names_of_parameters(tmp_path: Path) -> None:
+    with Queue(tmp_path / "queue.db") as queue:
+        job = queue.add(["true"])
+        queue.add(["true"])
+        assert [entry.job_id for entry in queue.events(since=1).events] == [2]
+        with pytest.raises(WaitTimeout):
+            queue.wait([job.id], timeout=0.01)
+        with pytest.raises(InvalidInput, match="the same"):
+            queue.wait([job.id], timeout=1, timeout_s=1)
+        with pytest.raises(InvalidInput, match="the same"):
+            queue.events(since=1, since_id=1)
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="its file systems refuse such names")
