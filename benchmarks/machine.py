@@ -12,7 +12,7 @@ from pathlib import Path
 
 def facts(scratch: Path) -> dict[str, str]:
     """What somebody needs to know to compare figures; nothing that names the machine."""
-    from spoolctl.process.identity import file_system
+    from spoolctl.process.filesystem import file_system
     from spoolctl.version import __version__
 
     return {

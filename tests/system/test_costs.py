@@ -5,6 +5,7 @@ The full figures are made by `python3 -m benchmarks`; see docs/benchmarks.md.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from benchmarks.drain import floor, ours
 from benchmarks.handmade import Hand
 from spoolctl.core.records import Want
 from spoolctl.store.sqlite import sql
-from tests.helpers import clean_env
+from tests.helpers import ROOT, clean_env
 from tests.system.strace_log import can_strace, watch
 
 # One transaction that records a success and claims the next job, BEGIN and COMMIT included.
@@ -154,3 +155,20 @@ def test_drain_keeps_pace_with_the_floor(tmp_path: Path, width: int) -> None:
     )
     # The best of each: what else the machine does can only slow one down.
     assert min(found["floor+"]) / min(found["spoolctl"]) > 0.2, found
+
+
+@pytest.mark.slow(seconds=8)
+def test_the_benchmarks_can_be_run(tmp_path: Path) -> None:
+    """They are nobody's import, and would break unnoticed."""
+    out = tmp_path / "out.json"
+    words = ["--runs", "1", "--scale", "0.01", "--scratch", str(tmp_path), "--out", str(out)]
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks", "add", "batch", "dispatch", *words],
+        cwd=ROOT,
+        env=clean_env(),
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    sections = json.loads(out.read_text())["benchmarks"]
+    assert [section["name"] for section in sections] == ["add", "batch", "dispatch"]
+    assert all(section["results"] and section["error"] is None for section in sections)
