@@ -13,7 +13,7 @@ import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -83,12 +83,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("made")
 
 
-def _together(form: str) -> Any:
-    """Its tests in one process of pytest-xdist: to install takes ten seconds."""
-    return pytest.param(form, marks=pytest.mark.xdist_group(form))
-
-
-@pytest.fixture(params=["checkout", "zipapp", "zipapp_run_directly", _together("installed")])
+@pytest.fixture(params=["checkout", "zipapp", "zipapp_run_directly", "installed"])
 def program(request: pytest.FixtureRequest, made: Path, tmp_path: Path) -> Program:
     env = clean_env()
     cwd = tmp_path / "here"
