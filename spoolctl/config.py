@@ -210,19 +210,15 @@ def _reason(error: OSError | ValueError) -> str:
 def _named(flag: str | None) -> tuple[str, str] | None:
     """The path that the caller named, and where."""
     if flag is not None:
-        # Of a folder's name: a flag's own text was checked before.
-        short = repr(flag if len(flag) <= 60 else f"{flag[:57]}...")
-        advice = f": name another queue with --db or {VARIABLE}"
-        return _path(flag, f"the path {short} ", advice), "flag"
+        try:
+            return checks.path(flag), "flag"
+        except InvalidInput as error:  # of a folder's name: a flag's own text was checked before
+            short = repr(flag if len(flag) <= 60 else f"{flag[:57]}...")
+            raise InvalidInput(
+                f"the path {short} {error}: name another queue with --db or {VARIABLE}"
+            ) from None
     value = os.environ.get(VARIABLE)
-    return None if value is None else (_path(value, f"{VARIABLE}: "), "environment")
-
-
-def _path(path: str, subject: str, advice: str = "") -> str:
-    try:
-        return checks.path(path)
-    except InvalidInput as error:
-        raise InvalidInput(f"{subject}{error}{advice}") from None
+    return None if value is None else (checks.named(VARIABLE, checks.path, value), "environment")
 
 
 def _default(config_path: str) -> str:

@@ -310,10 +310,10 @@ class Queue:
 
         `since`: short for `since_id`.
         """
-        if since is not None:
-            checks.whole("since", since, "event_id")
-            since_id = checks.one_of("since_id", since_id or None, "since", since) or 0
         checks.whole("since_id", since_id, "event_id")
+        if since is not None:
+            one = checks.one_of("since_id", since_id or None, "since", since)
+            since_id = checks.whole("since", one, "event_id")
         checks.maybe_whole("job_id", job_id, "id")
         most = checks.maybe_whole("limit", limit, "event_id") or None
         return EventPage(*self._store.events(since_id=since_id, job_id=job_id, limit=most))

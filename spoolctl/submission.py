@@ -173,24 +173,16 @@ def _umask() -> int:
 
 
 def _variables(env: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    pairs = checks.pairs("env", env)
-    try:
-        # The last of repeated names wins.
-        return tuple(sorted(dict(checks.env(*pair) for pair in pairs).items()))
-    except InvalidInput as error:
-        raise InvalidInput(f"env: {error}") from None
+    pairs = [checks.named("env", checks.env, *pair) for pair in checks.pairs("env", env)]
+    return tuple(sorted(dict(pairs).items()))  # the last of repeated names wins
 
 
 def _tags(tags: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    given = checks.pairs("tags", tags)
-    try:
-        pairs = [checks.tag(*pair) for pair in given]
-        if len({key for key, _ in pairs}) < len(pairs):
-            raise InvalidInput("a key occurs twice")
-        if len(pairs) > LIMITS["tag_count"].maximum:
-            raise InvalidInput(f"at most {LIMITS['tag_count'].maximum} tags")
-    except InvalidInput as error:
-        raise InvalidInput(f"tags: {error}") from None
+    pairs = [checks.named("tags", checks.tag, *pair) for pair in checks.pairs("tags", tags)]
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise InvalidInput("tags: a key occurs twice")
+    if len(pairs) > LIMITS["tag_count"].maximum:
+        raise InvalidInput(f"tags: at most {LIMITS['tag_count'].maximum} tags")
     return tuple(sorted(pairs))
 
 

@@ -15,20 +15,20 @@ from spoolctl.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeVar
+    from collections.abc import Callable, Iterable
+    from typing import Any, TypeGuard, TypeVar
 
     T = TypeVar("T")
 
-ANY = Limit("float", -MAX_INT - 1, MAX_INT)
-"""What a column holds: for bounds of a search, and times that mean no more than `at once`."""
+# What a column holds: for bounds of a search, and times that mean no more than `at once`.
+_RANGES = {**LIMITS, "any": Limit("float", -MAX_INT - 1, MAX_INT)}
 
 _ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def number(name: str, value: int | float) -> None:
-    """Check that a number is in the range of the limit `name`."""
-    limit = ANY if name == "any" else LIMITS[name]
+    """Check that a number is in the range of the limit `name`, or in that of a column: `any`."""
+    limit = _RANGES[name]
     low_ok = value > limit.minimum if limit.exclusive else value >= limit.minimum
     # Written so that NaN, which compares false with everything, is refused.
     if not (low_ok and value <= limit.maximum):
@@ -78,6 +78,10 @@ def _length(name: str, value: str) -> str:
 
 def _consists_of(value: str, characters: str) -> bool:
     return not value.strip(characters)
+
+
+def _is_list(value: object) -> TypeGuard[Iterable[Any]]:
+    return hasattr(value, "__iter__") and not isinstance(value, (str, bytes))
 
 
 def queue_name(value: object) -> str:
@@ -154,7 +158,7 @@ def argv(words: object) -> tuple[str, ...]:
     Bounded because Linux refuses to start what is longer (E2BIG), in all or in one word;
     found out at submission instead of at the first attempt.
     """
-    if isinstance(words, (str, bytes)) or not hasattr(words, "__iter__"):
+    if not _is_list(words):
         raise InvalidInput("a command is a list of words")
     checked = tuple(text(word) for word in words)
     if not checked:
@@ -218,7 +222,7 @@ def job_id(value: object) -> int:
 
 def items(name: str, values: object) -> tuple[Any, ...]:
     """Check that the parameter `name` is a sequence of values, and no text."""
-    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+    if not _is_list(values):
         raise InvalidInput(f"{name}: must be a list")
     return tuple(values)
 

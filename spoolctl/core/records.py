@@ -45,6 +45,12 @@ class Identity(NamedTuple):
     lock_ino: int
 
 
+LEFT = "left"
+"""The `start` of a worker that has left its attempts while its process lives on. No process
+has this one: so that worker is told from it, as a pid is told from the process that gets it later.
+"""
+
+
 class NewWorker(NamedTuple):
     """A worker that registers itself. `lanes` None serves every queue."""
 

@@ -10,13 +10,10 @@ from __future__ import annotations
 import os
 import sys
 
-from spoolctl.core.records import Identity
+from spoolctl.core.records import LEFT, Identity
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.core.words import Enum
 from spoolctl.process import boot, filesystem, locks, table
-
-LEFT = "left"
-"""In the place of its start, of a worker that has left its attempts while its process lives on."""
 
 
 class Verdict(Enum):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spoolctl.core.records import Capture, Reaped, Recovery
+from spoolctl.core.records import LEFT, Capture, Reaped, Recovery
 from spoolctl.core.states import AttemptState, Reason, State
 from spoolctl.errors import SafetyBlock
-from spoolctl.process.identity import LEFT
 from tests.conformance.kit import Desk, stopped, success, worker
 
 

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from spoolctl.core.records import Identity
+from spoolctl.core.records import LEFT, Identity
 from spoolctl.process import boot, filesystem, identity, locks
 from spoolctl.process.identity import (
-    LEFT,
     Evidence,
     Judgement,
     Sighting,

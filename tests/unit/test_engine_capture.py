@@ -28,6 +28,14 @@ def db(tmp_path: Path) -> str:
     return str(tmp_path / "queue.db")
 
 
+def removed_stdout(db: str) -> Streams:
+    """Streams of which one has 200 bytes and no name any more."""
+    streams = Streams(db, TOKEN)
+    os.write(streams.stdout.fd, b"0123456789" * 20)
+    os.unlink(streams.stdout.path)
+    return streams
+
+
 def test_small_streams_come_back_as_bytes_and_their_files_go(db: str) -> None:
     streams = Streams(db, TOKEN)
     os.write(streams.stdout.fd, b"\xff\x00 any bytes\n")
@@ -104,9 +112,7 @@ def test_what_its_command_moved_away_is_kept(db: str, replaced: bool) -> None:
 
 
 def test_a_folder_in_the_place_of_a_stream_is_left_alone(db: str) -> None:
-    streams = Streams(db, TOKEN)
-    os.write(streams.stdout.fd, b"0123456789" * 20)
-    os.unlink(streams.stdout.path)
+    streams = removed_stdout(db)
     os.mkdir(streams.stdout.path)
     before = sorted(os.listdir(os.path.dirname(streams.stdout.path)))
     assert streams.finish(64, LIMIT, keep=False)[0] == MISSING
@@ -117,9 +123,7 @@ def test_a_folder_in_the_place_of_a_stream_is_left_alone(db: str) -> None:
 def test_nobody_sees_half_of_a_file_that_is_being_rescued(
     db: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    streams = Streams(db, TOKEN)
-    os.write(streams.stdout.fd, b"0123456789" * 20)
-    os.unlink(streams.stdout.path)
+    streams = removed_stdout(db)
     seen = []
     real = os.pwrite
 
@@ -136,9 +140,7 @@ def test_nobody_sees_half_of_a_file_that_is_being_rescued(
 def test_a_removed_file_that_a_full_disk_keeps_from_being_rescued_is_rescued_later(
     db: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    streams = Streams(db, TOKEN)
-    os.write(streams.stdout.fd, b"0123456789" * 20)
-    os.unlink(streams.stdout.path)
+    streams = removed_stdout(db)
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

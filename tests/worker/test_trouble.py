@@ -251,7 +251,8 @@ def test_a_flood_of_output_keeps_head_and_tail_and_says_so(bench: Bench) -> None
     assert os.stat(attempt["stdout_path"]).st_blocks * 512 < 2_000_000
 
 
-def test_a_file_in_the_place_of_the_support_folder_is_waited_out(bench: Bench) -> None:
+def without_support_folder(bench: Bench) -> tuple[subprocess.Popen[str], Path, int]:
+    """A worker with a file in the place of its support folder, and a job that waits for that."""
     worker = bench.work()
     support = Path(f"{bench.db}.d")
     eventually(lambda: list(support.glob("workers/*.bell")), what="the worker")
@@ -259,6 +260,11 @@ def test_a_file_in_the_place_of_the_support_folder_is_waited_out(bench: Bench) -
     support.touch()
     job = bench.add("--max-retries", "0", "--", "true")
     bench.wait_state(job, "running")
+    return worker, support, job
+
+
+def test_a_file_in_the_place_of_the_support_folder_is_waited_out(bench: Bench) -> None:
+    worker, support, job = without_support_folder(bench)
     time.sleep(2.5)  # several tries to start the guardian
     support.unlink()
     bench.wait_state(job, "done")
@@ -269,13 +275,7 @@ def test_a_file_in_the_place_of_the_support_folder_is_waited_out(bench: Bench) -
 
 
 def test_what_waits_for_room_is_given_back_at_the_first_signal(bench: Bench) -> None:
-    worker = bench.work()
-    support = Path(f"{bench.db}.d")
-    eventually(lambda: list(support.glob("workers/*.bell")), what="the worker")
-    shutil.rmtree(support)
-    support.touch()
-    job = bench.add("--max-retries", "0", "--", "true")
-    bench.wait_state(job, "running")
+    worker, _, job = without_support_folder(bench)
     worker.terminate()
     worker.communicate(timeout=30)
     assert worker.returncode == 0

@@ -241,9 +241,7 @@ HEARTBEAT = (
     "UPDATE workers SET heartbeat_at = ?, heartbeat_boot = ? WHERE id = ? AND ended_at IS NULL"
 )
 WORKER_HERE = "SELECT pid, boot_id, heartbeat_boot FROM workers WHERE id = ? AND ended_at IS NULL"
-# By its start a pid is told from the process that gets it later; no process has this one
-# (`process.identity.LEFT`, and an older program says: dead, another process).
-DESERT = "UPDATE workers SET start = 'left', lanes = '[]' WHERE id = ? AND ended_at IS NULL"
+DESERT = "UPDATE workers SET start = ?, lanes = '[]' WHERE id = ? AND ended_at IS NULL"
 MARK_USED = "UPDATE workers SET used = 1 WHERE id = ? AND used = 0"
 WORKERS = f"SELECT {WORKER_COLUMNS} FROM workers WHERE ended_at IS NULL ORDER BY id"
 OWNS_LIVING = (

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 from spoolctl.core.records import (
+    LEFT,
     Capture,
     Claimed,
     Cycle,
@@ -78,7 +79,7 @@ class Working(Healing, Promotion):
         """The worker ends, and leaves attempts to others. See the protocol."""
         # Unsynced: after a power cut nobody takes its process for alive.
         with self._c.write(full=False):
-            self._c.execute(sql.DESERT, (worker,))
+            self._c.execute(sql.DESERT, (LEFT, worker))
 
     def _forget(self, worker: int, now: Instant) -> None:
         """Its row goes, or stays as the name behind attempts and events until a prune."""
