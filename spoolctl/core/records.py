@@ -272,13 +272,15 @@ class Want(NamedTuple):
 
     `lanes` are in order of preference. `ceiling` is the most attempts that may live at a
     time in each lane, over all workers. `job_id`: this job and no other; `lanes` then is
-    its lane, which is promoted all the same.
+    its lane, which is promoted all the same. The last `ahead` of `limit` are for slots that
+    are not free yet (`engine.ahead`): only jobs that can bear some crashes are for them.
     """
 
     limit: int
     lanes: tuple[str, ...] | None
     ceiling: int | None = None
     job_id: int | None = None
+    ahead: int = 0
 
 
 class Claimed(NamedTuple):
@@ -319,7 +321,8 @@ class Outcome(NamedTuple):
     """How an attempt ended, reported by its owner once all its processes are gone.
 
     (Those of a succeeded one may live on; `survivors` counts them.) `state` ABANDONED with
-    reason WORKER_SHUTDOWN gives the job back without spending its budget.
+    reason WORKER_SHUTDOWN gives the job back without spending its budget. Not `started`: the
+    claim is taken back, and the attempt is as if it had never been.
     """
 
     attempt_id: int
@@ -331,6 +334,7 @@ class Outcome(NamedTuple):
     survivors: int | None
     stdout: Capture
     stderr: Capture
+    started: bool = True
 
 
 class Recorded(NamedTuple):

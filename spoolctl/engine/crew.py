@@ -14,6 +14,7 @@ from spoolctl.core.records import Claimed, Instant, Outcome
 from spoolctl.core.states import AttemptState, Reason
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine import attempt
+from spoolctl.engine.ahead import HOLD_S, Ahead
 from spoolctl.engine.attempt import NoResources, Running, Why
 from spoolctl.engine.capture import NOTHING
 from spoolctl.engine.children import Children
@@ -51,7 +52,7 @@ class Crew:
 
     `stuck` is called with an attempt's id and a reason when its processes cannot be ended.
     Deadlines that it sets: `("timeout", attempt id)`, `output`, `identify`, `unreported`,
-    `guardian`, `spares`, `again`; the worker calls the methods for them.
+    `guardian`, `spares`, `held`, `again`; the worker calls the methods for them.
     """
 
     def __init__(
@@ -83,7 +84,9 @@ class Crew:
         self._tolerated: set[tuple[int, str]] = set()
         self._free = list(reversed(station.slots))
         self.spares = Spares(most=2 * len(station.slots))
-        self.unstarted: list[Claimed] = []
+        self.unstarted: list[Claimed] = []  # for want of a slot, or of resources
+        self._short = False  # of resources
+        self._ahead = Ahead(options.jobs)
         self.reports: list[Report] = []
         self._recorded: list[tuple[Running, Outcome]] = []
         self._over: list[int] = []  # leaders that may be collected
@@ -97,6 +100,13 @@ class Crew:
     def free(self) -> int:
         """How many more commands may be started."""
         return len(self._free)
+
+    @property
+    def room(self) -> int:
+        """How many more jobs may be claimed, those for slots that are not free yet included."""
+        if self._short:
+            return 0
+        return self.free + self._ahead.limit - len(self.unstarted)
 
     @property
     def running(self) -> Collection[Running]:
@@ -123,12 +133,12 @@ class Crew:
 
     # -- starting -----------------------------------------------------------------------
 
-    def start(self, claimed: Iterable[Claimed]) -> None:
-        """Start these and those that waited for resources; what cannot be is reported."""
-        pending = [*self.unstarted, *claimed]
-        self.unstarted = []
-        while pending:
-            one = pending.pop(0)
+    def start(self, claimed: Iterable[Claimed] = ()) -> None:
+        """Start what was claimed, as far as there are slots; what cannot be is reported."""
+        self.unstarted += claimed
+        self._short = False
+        while self.unstarted and self._free:
+            one = self.unstarted.pop(0)
             try:
                 self._start(one)
             except SpawnFailed as error:
@@ -136,18 +146,37 @@ class Crew:
                 self._report_idle(one, AttemptState.FAILED, Reason.SPAWN_FAILED, text)
                 self._deadlines.sooner("again", 0.0)
             except NoResources as error:
+                self.unstarted.insert(0, one)
                 if (self._over or self._recorded) and not error.is_failing:
                     # They still have descriptors open, and count as processes.
                     self.tidy()
-                    pending.insert(0, one)
                     continue
                 mono = self._mono()
                 self._patience.pause("start", error, mono)
                 self._deadlines.sooner("again", mono + RESOURCES_PAUSE_S)
-                self.unstarted = [one, *pending]
+                self._short = True
                 return
             else:
                 self._patience.over("start")
+        if self.unstarted:
+            self._deadlines.set("held", self._mono() + HOLD_S)
+        else:
+            self._deadlines.drop("held")
+
+    def start_held(self) -> None:
+        """Start what was claimed ahead, before what has ended is recorded.
+
+        Not while an end waits that leaves survivors: its place in the roster names them, and
+        until it is recorded they are no success's to leave.
+        """
+        if self.unstarted and all(report.outcome.survivors == 0 for report in self.reports):
+            self.start()
+
+    def give_back_held(self) -> None:
+        """No slot came free in time: others may have one for what was claimed ahead."""
+        if not self._short:
+            self._ahead.waited()
+            self.give_back_unstarted()
 
     def _start(self, claimed: Claimed) -> None:
         mono = self._mono()
@@ -205,9 +234,16 @@ class Crew:
             self._deadlines.set("guardian", mono + RESOURCES_PAUSE_S)
 
     def _report_idle(
-        self, claimed: Claimed, state: AttemptState, reason: Reason, text: str
+        self,
+        claimed: Claimed,
+        state: AttemptState,
+        reason: Reason,
+        text: str,
+        *,
+        started: bool = True,
     ) -> None:
-        outcome = Outcome(claimed.attempt_id, state, reason, None, text, 0.0, 0, NOTHING, NOTHING)
+        end = (None, text, 0.0, 0, NOTHING, NOTHING)
+        outcome = Outcome(claimed.attempt_id, state, reason, *end, started=started)
         self.reports.append(Report(outcome, claimed, None))
 
     # -- watching -----------------------------------------------------------------------
@@ -223,6 +259,7 @@ class Crew:
                     self.ensure_guardian()
                 continue
             running.has_ended(ended, now.mono)
+            self._ahead.ended(running.duration_s)
             self._deadlines.drop(("timeout", running.attempt_id))
             if ended.code != 0:
                 running.end(Why.FAILED, self._options.grace_s, now.mono)
@@ -263,11 +300,13 @@ class Crew:
         self.give_back_unstarted()
 
     def give_back_unstarted(self) -> None:
-        """What waits for resources will not be started any more."""
+        """What was not started yet will not be: the claims are taken back."""
         reason = Reason.WORKER_SHUTDOWN
         for claimed in self.unstarted:
-            self._report_idle(claimed, AttemptState.ABANDONED, reason, attempt.SHUT_DOWN)
+            text = attempt.SHUT_DOWN
+            self._report_idle(claimed, AttemptState.ABANDONED, reason, text, started=False)
         self.unstarted.clear()
+        self._deadlines.drop("held")
 
     def lose(self, lost: Collection[int]) -> None:
         """These attempts were canceled or forced: end them, their results do not count."""

@@ -291,6 +291,9 @@ class Follower:
                     for stream in self._streams
                 ]
                 yield from self._until_the_end(attempt, sources)
+            if self._was_taken_back(attempt):
+                attempt = self._next(attempt.attempt_no - 1)
+                continue
             self._tail_lines = None
             if self._retries:
                 self._tell_retry(attempt)
@@ -315,6 +318,12 @@ class Follower:
                 return None
             self._store.check_file()
             self._sleep(FOLLOW_MAX_S)
+
+    def _was_taken_back(self, attempt: Attempt) -> bool:
+        """Whether its claim was, before it started: the next attempt has its number."""
+        if _same_attempt(self._store, attempt) is not None:
+            return False
+        return bool(self._store.states([self._job_id]))  # else it was pruned
 
     def _tell_retry(self, attempt: Attempt) -> None:
         fresh = _same_attempt(self._store, attempt)

@@ -48,9 +48,10 @@ class Station:
         self.bells = [Bell.create(self._folder, self.token)]
         if waits:
             self.bells.append(Bell.create(waiters_dir(db_path), self.token))
+        self._workers = Ringer(self._folder, self.token)
         self._ringers = [Ringer(waiters_dir(db_path), self.token)]
         if frees_slots:
-            self._ringers.append(Ringer(self._folder, self.token))
+            self._ringers.append(self._workers)
         self.slots = [Slot(db_path, self.token, index) for index in range(slots)]
         self._guardian: Guardian | None = None
         self._guardian_at = 0.0
@@ -73,6 +74,10 @@ class Station:
         """Wake those who wait for the end of jobs, and workers that wait for a slot."""
         for ringer in self._ringers:
             ringer.ring()
+
+    def offer(self) -> None:
+        """Wake other workers: what was ours stands in the queue again."""
+        self._workers.ring()
 
     def hush(self) -> None:
         """Take note of all rings so far."""

@@ -241,6 +241,7 @@ class Worker:
             self._fire(now)
             self._crew.end_trees(self._take_snapshot, now)
             self._recover(now)
+            self._crew.start_held()
             self._crew.start(self._record_and_claim())
             self._tidy()
             if self._is_over():
@@ -364,6 +365,9 @@ class Worker:
     def _on_spares(self, _now: Instant) -> None:
         self._crew.spares.drop()
 
+    def _on_held(self, _now: Instant) -> None:
+        self._crew.give_back_held()
+
     def _on_shutdown(self, _now: Instant) -> None:
         self._hurried = True
         self._crew.shut_down()
@@ -457,16 +461,17 @@ class Worker:
     def _want(self) -> Want | None:
         """What to claim now; None for nothing."""
         options = self._options
-        limit = self._crew.free
+        limit = self._crew.room
         if options.max_jobs is not None:
             limit = min(limit, options.max_jobs - self._claims)
         if options.once:
             limit = min(limit, 1 - self._claims)
-        if limit <= 0 or self._stops_seen or self._crew.unstarted:
+        if limit <= 0 or self._stops_seen:
             return None
         if self._errand is not None and not self._may_claim(self._errand):
             return None
-        return Want(limit, options.lanes, options.slots, options.job_id)
+        ahead = max(0, limit - self._crew.free)
+        return Want(limit, options.lanes, options.slots, options.job_id, ahead)
 
     def _may_claim(self, errand: Errand) -> bool:
         """Whether the one job is to be claimed now, and not left to others."""
@@ -500,6 +505,8 @@ class Worker:
             self._settle(report, recorded)
         if reports:
             self._station.ring()
+            if any(outcome.reason is Reason.WORKER_SHUTDOWN for outcome in outcomes):
+                self._station.offer()
         self._claims += len(cycle.claimed)
         if want is not None:
             self._look = len(cycle.claimed) == want.limit
@@ -511,6 +518,9 @@ class Worker:
     def _settle(self, report: Report, recorded: Recorded) -> None:
         """After the commit: what cannot wait until the next commands have been started."""
         outcome = report.outcome
+        if not outcome.started:
+            self._claims -= 1
+            return
         if recorded.job_state is None and outcome.survivors != 0:
             self._crew.end_survivors(report)
             return

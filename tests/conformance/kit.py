@@ -142,6 +142,11 @@ def released(claimed: Claimed) -> Outcome:
     )
 
 
+def never_started(claimed: Claimed) -> Outcome:
+    """The worker gives the claim back: it had no slot for it in time."""
+    return released(claimed)._replace(duration_s=0.0, started=False)
+
+
 def stopped(claimed: Claimed, **rest: Any) -> Outcome:
     """What an owner reports of an attempt that was canceled or forced: it is gone."""
     return outcome(

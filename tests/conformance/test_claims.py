@@ -7,7 +7,7 @@ import pytest
 from spoolctl.core.records import Want
 from spoolctl.core.retry import RetryPolicy
 from spoolctl.core.states import AttemptState, State
-from tests.conformance.kit import CONTEXT, Desk, failure, job, success
+from tests.conformance.kit import CONTEXT, Desk, failure, job, never_started, success
 
 
 def claimed_ids(desk: Desk, *args: object, **rest: object) -> list[int]:
@@ -250,3 +250,103 @@ def test_contexts_do_not_mix(desk: Desk) -> None:
     one, two = desk.claim(2)
     assert (one.cwd, one.umask, one.env) == other
     assert (two.cwd, two.umask, two.env) == CONTEXT
+
+
+# -- claims ahead of a slot ----------------------------------------------------------------
+
+
+def ahead_ids(desk: Desk, limit: int, ahead: int) -> list[int]:
+    want = Want(limit, None, ahead=ahead)
+    return [one.job_id for one in desk.store.claim(desk.me, want, now=desk.clock.now())]
+
+
+@pytest.mark.parametrize("crashes", [0, 9])
+def test_a_job_with_few_crashes_left_is_not_claimed_ahead(desk: Desk, crashes: int) -> None:
+    """Its worker's death would count, though the job had no part in it."""
+    desk.add()
+    desk.add()
+    desk.add(max_crashes=crashes)
+    desk.add()
+    assert ahead_ids(desk, 3, 2) == [1, 2]
+    assert ahead_ids(desk, 2, 2) == []
+    assert ahead_ids(desk, 2, 1) == [3, 4]
+
+
+def test_one_with_enough_of_them_is(desk: Desk) -> None:
+    desk.add(max_crashes=10)
+    desk.add(max_crashes=None)
+    assert ahead_ids(desk, 2, 2) == [1, 2]
+
+
+def test_crashes_that_happened_count(desk: Desk) -> None:
+    desk.add(max_crashes=10)
+    desk.claim_one()
+    desk.let_owner_die()
+    assert desk.reap(desk.suspects()[0]) is not None
+    desk.clock.advance(100.0)
+    assert ahead_ids(desk, 1, 1) == []
+    assert ahead_ids(desk, 1, 0) == [1]
+
+
+def test_a_claim_that_is_taken_back_has_never_been(desk: Desk) -> None:
+    desk.add(priority=1)
+    desk.add(priority=1)
+    desk.clock.advance(10.0)
+    before = desk.get(1)
+    (claimed,) = desk.claim()
+    desk.clock.advance(0.02)
+    recorded = desk.report_one(never_started(claimed))
+    assert (recorded.job_state, recorded.next_run_at) == (State.QUEUED, before.next_run_at)
+    assert desk.get(1) == before
+    assert desk.store.detail(1).attempts == ()
+    assert desk.trail(1) == ["added", "claimed", "released"]
+    again = desk.claim_one()
+    assert (again.job_id, again.attempt_no) == (1, 1)
+    assert again.token != claimed.token
+    assert again.attempt_id != claimed.attempt_id
+
+
+def test_taken_back_after_a_failure_it_is_what_the_failure_left(desk: Desk) -> None:
+    desk.add()
+    desk.run(failure)
+    desk.clock.advance(100.0)
+    desk.store.cycle(desk.me, (), Want(0, None), now=desk.clock.now())  # promotes
+    before = desk.get(1)
+    desk.clock.advance(1.0)
+    desk.report(never_started(desk.claim_one()))
+    assert desk.get(1) == before
+    assert [one.attempt_no for one in desk.store.detail(1).attempts] == [1]
+
+
+def test_taken_back_twice_is_taken_back_once(desk: Desk) -> None:
+    desk.add()
+    claimed = desk.claim_one()
+    desk.report(never_started(claimed))
+    trail = desk.trail(1)
+    newer = desk.claim_one()
+    assert desk.report_one(never_started(claimed)).job_state is None
+    assert desk.trail(1) == [*trail, "claimed"]
+    assert desk.report_one(success(newer)).job_state is State.DONE
+
+
+@pytest.mark.parametrize("taken_by", ["cancel", "force"])
+def test_canceled_or_forced_before_it_is_taken_back(desk: Desk, taken_by: str) -> None:
+    desk.add()
+    claimed = desk.claim_one()
+    if taken_by == "cancel":
+        desk.cancel(1)
+    else:
+        desk.retry(1, force=True)
+    after = desk.get(1)
+    assert desk.report_one(never_started(claimed)).job_state is None
+    assert desk.get(1).state is after.state
+    (attempt,) = desk.store.detail(1).attempts
+    assert attempt.gone_at is not None
+    assert (desk.claim() == ()) is (taken_by == "cancel")
+
+
+def test_what_is_claimed_ahead_fills_its_lanes_ceiling(desk: Desk) -> None:
+    for _ in range(3):
+        desk.add()
+    assert len(desk.claim(3, ceiling=2)) == 2
+    assert desk.claim(3, ceiling=2) == ()

@@ -174,6 +174,16 @@ class Model:
             self._follow(job, verdict, now)
         return job.state
 
+    def take_back(self, job: ModelJob) -> State | None:
+        """The owner has not started what it claimed; None if that is discarded."""
+        attempt = job.tries[-1]
+        attempt.gone = True
+        if attempt.state is not AttemptState.RUNNING:
+            return None
+        job.tries.pop()
+        self._move(job, Event.RELEASED)
+        return job.state
+
     def reap(self, job: ModelJob, attempt: ModelAttempt, now: Instant) -> State | None:
         """A dead owner's attempt is taken back, its processes gone."""
         attempt.gone = True

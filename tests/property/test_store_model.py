@@ -29,6 +29,7 @@ from tests.conformance.kit import (
     Desk,
     failure,
     job,
+    never_started,
     released,
     stopped,
     success,
@@ -139,6 +140,14 @@ class QueueMachine(RuleBasedStateMachine):
         assert [one.job_id for one in cycle.claimed] == [one.id for one in claims]
         for one in cycle.claimed:
             self.owned[one.job_id, one.attempt_no] = one
+
+    @precondition(lambda self: self.some_living())
+    @rule(data=st.data())
+    def take_back(self, data: st.DataObject) -> None:
+        model_job, attempt = data.draw(st.sampled_from(self.some_living()))
+        outcome = never_started(self.owned[model_job.id, attempt.no])
+        recorded = self.desk.store.finish(attempt.worker, [outcome], now=self.desk.clock.now())
+        assert [one.job_state for one in recorded] == [self.model.take_back(model_job)]
 
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data(), running=st.booleans())

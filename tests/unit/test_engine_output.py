@@ -11,12 +11,14 @@ from typing import cast
 
 import pytest
 
-from spoolctl.core.records import Attempt, StreamInfo
+from spoolctl.core.records import Attempt, Capture, StreamInfo
 from spoolctl.core.states import AttemptState
 from spoolctl.engine.capture import Streams
 from spoolctl.engine.output import CHUNK_BYTES, Follower, Reader, _Source, open_stream
 from spoolctl.engine.punch import BLOCK_BYTES, punch_hole
+from spoolctl.store import open_store
 from spoolctl.store.protocol import Store
+from tests.conformance.kit import Clock, Desk, never_started, success
 
 TOKEN = "ab" * 16
 LIMIT = 8 * BLOCK_BYTES
@@ -120,3 +122,22 @@ def test_the_last_words_are_seen_that_come_just_before_the_end(tmp_path: Path) -
     follower = Follower(cast(Store, store), 1, streams=("stdout",), sleep=lambda seconds: None)
     assert [piece.data for piece in follower.pieces()] == [b"last words"]
     streams.close()
+
+
+def test_a_claim_that_is_taken_back_is_followed_to_the_next(tmp_path: Path) -> None:
+    """It has the same number; what was followed so far never ran."""
+    path = str(tmp_path / "queue.db")
+    desk = Desk(open_store(path, create=True, wait_s=1.0), Clock())
+    reader = open_store(path, create=False, wait_s=1.0)
+    desk.add()
+    first = desk.claim_one()
+
+    def runs() -> None:
+        desk.report(success(desk.claim_one(), stdout=Capture(2, b"hi")))
+
+    happens = [lambda: desk.report(never_started(first)), runs]
+    follower = Follower(reader, 1, sleep=lambda seconds: happens.pop(0)() and None)
+    assert [(piece.attempt_no, piece.data) for piece in follower.pieces()] == [(1, b"hi")]
+    assert not happens
+    reader.close()
+    desk.store.close()

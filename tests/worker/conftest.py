@@ -59,11 +59,15 @@ class Bench:
         return [event["event"] for event in self.json("show", str(job_id))["events"]]
 
     def work(
-        self, *flags: str, env: dict[str, str] | None = None, **kwargs: Any
+        self,
+        *flags: str,
+        env: dict[str, str] | None = None,
+        program: tuple[str, ...] = ("-m", "spoolctl"),
+        **kwargs: Any,
     ) -> subprocess.Popen[str]:
         """Start a worker with short times."""
         process: subprocess.Popen[str] = subprocess.Popen(
-            [sys.executable, "-m", "spoolctl", "work", "--db", str(self.db), *flags],
+            [sys.executable, *program, "work", "--db", str(self.db), *flags],
             cwd=self.folder,
             env=clean_env({**QUICK, **(env or {})}),
             stdin=subprocess.DEVNULL,
@@ -74,9 +78,9 @@ class Bench:
         self.workers.append(process)
         return process
 
-    def drain(self, *flags: str) -> str:
+    def drain(self, *flags: str, **kwargs: Any) -> str:
         """Run a worker until the queue is settled; its log."""
-        worker = self.work("--drain", *flags)
+        worker = self.work("--drain", *flags, **kwargs)
         _, log = worker.communicate(timeout=60)
         assert worker.returncode == 0, log
         return log

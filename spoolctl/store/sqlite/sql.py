@@ -150,6 +150,9 @@ END_ATTEMPT = (
     " exit_code = ?, error = ?, reason = ?, survivors = ?, stdout_bytes = ?, stderr_bytes = ?,"
     " in_files = ?, capture = ? WHERE id = ? AND state = 'running'"
 )
+# Of an attempt whose command was never started.
+DELETE_ATTEMPT = "DELETE FROM attempts WHERE id = ?"
+LAST_START = "SELECT max(started_at) FROM attempts WHERE job = ?"
 # Takes an attempt away from its owner; its processes may live on.
 STOP_ATTEMPT = (
     "UPDATE attempts SET state = ?, finished_at = ?, error = ?, reason = ?"

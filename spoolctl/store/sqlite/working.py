@@ -26,6 +26,9 @@ from spoolctl.store.sqlite.healing import Healing
 from spoolctl.store.sqlite.promotion import Promotion
 from spoolctl.store.sqlite.rows import Row, StoredJob
 
+SPARE_CRASHES = 10
+"""How many crashes a job must have left to be claimed before there is a slot for it."""
+
 
 class Working(Healing, Promotion):
     """The part of the store that workers use."""
@@ -196,11 +199,31 @@ class Working(Healing, Promotion):
             if outcome.survivors == 0:
                 self._confirm_gone(outcome.attempt_id, job_id, outcome, now)
             return discarded
+        if not outcome.started:
+            return self._take_back(job, outcome, worker, now)
         self._end_attempt(outcome, now)
         if job.state != State.RUNNING.value:  # a damaged file
             self._c.execute(sql.LET_GO, (job_id,))
             return discarded
         return self._follow_up(job, outcome, worker, now)
+
+    def _take_back(self, job: StoredJob, outcome: Outcome, worker: int, now: Instant) -> Recorded:
+        """Undo a claim whose command was not started: the job stands where it stood."""
+        self._c.execute(sql.DELETE_ATTEMPT, (outcome.attempt_id,))
+        if job.state != State.RUNNING.value:  # a damaged file
+            self._c.execute(sql.LET_GO, (job.id,))
+            return Recorded(outcome.attempt_id, job.id, None, None)
+        last = self._c.execute(sql.LAST_START, (job.id,)).fetchone()
+        to = self._move(
+            job._replace(started_at=last[0]),
+            Event.RELEASED,
+            now=now,
+            worker=worker,
+            due=self._at_once(job.id, now)._replace(run_at=job.run_at),
+            exit_code=job.last_exit_code,
+            error=job.last_error,
+        )
+        return Recorded(outcome.attempt_id, job.id, to, job.run_at)
 
     def _follow_up(self, job: StoredJob, outcome: Outcome, worker: int, now: Instant) -> Recorded:
         """Move the job on after its attempt has ended by its owner's report."""
@@ -353,6 +376,8 @@ class Working(Healing, Promotion):
         if not found or self._c.execute(sql.WORKER_HERE, (worker,)).fetchone() is None:
             # Without a row nobody could tell whether the owner lives: it gets nothing.
             return ()
+        if want.ahead:
+            found = _hardy(found, want.limit - want.ahead)
         if worker not in self._used:
             self._c.execute(sql.MARK_USED, (worker,))
         return tuple([self._start(row, worker, now) for row in found])
@@ -424,6 +449,18 @@ class Working(Healing, Promotion):
 def _order(row: Row) -> tuple[int, float, int]:
     job = StoredJob(*row[:-2])
     return -job.priority, job.run_at, job.id
+
+
+def _hardy(found: list[Row], slots: int) -> list[Row]:
+    """The rows up to the first beyond `slots` that must not be charged a crash for nothing.
+
+    It would wait for a slot in the hands of its worker, whose death counts as its crash.
+    """
+    for place, row in enumerate(found[slots:], slots):
+        job = StoredJob(*row[:-2])
+        if job.max_crashes is not None and job.max_crashes - job.crashes < SPARE_CRASHES:
+            return found[:place]
+    return found
 
 
 def _age_s(asked: rows.Asked, now: Instant) -> float:

@@ -1,0 +1,302 @@
+"""Jobs claimed before there is a slot: nobody loses one, waits for one, or sees two of one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from spoolctl import Queue
+from spoolctl.engine.ahead import STREAK
+from spoolctl.engine.crew import Crew, Report
+from spoolctl.engine.loop import Deadlines
+from spoolctl.engine.options import WorkOptions
+from spoolctl.engine.patience import Patience
+from spoolctl.engine.station import Station
+from spoolctl.store import open_store
+from tests.conformance.kit import Clock, Desk, success
+from tests.helpers import eventually
+from tests.worker.conftest import Bench
+
+SHORT = [["true"]] * (2 * STREAK)
+EAGER = (
+    "-c",
+    "from spoolctl.engine import ahead; ahead.SHORT_S = 60.0;"
+    " from spoolctl.__main__ import main; main()",
+)
+"""A worker for which commands are short, however busy the machine."""
+PATIENT = ("-c", f"from spoolctl.engine import crew; crew.HOLD_S = 60.0; {EAGER[1]}")
+"""One that gives nothing back by itself, too."""
+
+
+Worker = subprocess.Popen[str]
+
+
+def rows(bench: Bench, query: str) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(f"file:{bench.db}?mode=ro", uri=True)
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+def children_of(pid: int) -> list[int]:
+    """The process's children (Linux)."""
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def words_of(pid: int) -> bytes:
+    """What the process was started with; nothing if it has ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def claimed_ahead(bench: Bench) -> int:
+    """How often a job was claimed before the attempt of the one worker with one slot had ended."""
+    trail = rows(bench, "SELECT event FROM events WHERE event <> 'added' ORDER BY id")
+    running = most = 0
+    for (event,) in trail:
+        running += 1 if event == "claimed" else -1
+        most = max(most, running)
+    return most - 1
+
+
+def test_short_commands_are_claimed_ahead_and_run_once(bench: Bench) -> None:
+    with Queue(bench.db) as queue:
+        queue.add_many(SHORT)
+    bench.drain(program=EAGER)
+    assert claimed_ahead(bench) == 1
+    assert rows(bench, "SELECT DISTINCT state, no, stdout_bytes FROM attempts") == [
+        ("succeeded", 1, 0)
+    ]
+    assert len(rows(bench, "SELECT 1 FROM attempts")) == len(SHORT)
+
+
+@pytest.mark.parametrize("flag", ["--once", "--max-jobs=3"])
+def test_no_more_than_were_asked_for(bench: Bench, flag: str) -> None:
+    with Queue(bench.db) as queue:
+        queue.add_many(SHORT)
+    worker = bench.work(flag, program=EAGER)
+    worker.wait(timeout=60)
+    assert claimed_ahead(bench) == 0
+    assert len(rows(bench, "SELECT 1 FROM attempts")) == (1 if flag == "--once" else 3)
+
+
+def test_a_job_is_not_kept_from_a_worker_that_has_a_slot(bench: Bench) -> None:
+    """What was claimed behind a command that lasts goes back."""
+    with Queue(bench.db) as queue:
+        queue.add_many(SHORT)
+    os.mkfifo(bench.folder / "fifo")
+    lasting = bench.add("-c", "echo begun > begun; exec cat fifo")
+    last = bench.add("-c", "echo $SPOOLCTL_ATTEMPT")
+    bench.work(program=EAGER)
+    bench.wait_file("begun")
+    assert claimed_ahead(bench) == 1
+    bench.work()
+    bench.wait_state(last, "done")
+    assert bench.job(lasting)["state"] == "running"
+    assert bench.run("output", "--raw", "--stream", "stdout", str(last)).stdout == "1\n"
+    assert [one["attempt_no"] for one in bench.attempts(last)] == [1]
+    (bench.folder / "fifo").write_text("")
+    bench.wait_state(lasting, "done")
+
+
+def hold_one(bench: Bench, program: tuple[str, ...], *flags: str) -> tuple[Worker, int, int]:
+    """A worker in the middle of a job that lasts until `go` is there, with another behind it."""
+    with Queue(bench.db) as queue:
+        queue.add_many(SHORT)
+    lasting = bench.add("-c", "echo begun > begun; until test -e go; do sleep 0.05; done")
+    held = bench.add("-c", "echo $SPOOLCTL_ATTEMPT >> held")
+    worker = bench.work(*flags, program=program)
+    bench.wait_file("begun")
+    assert bench.job(held)["state"] == "running" or program is EAGER
+    return worker, lasting, held
+
+
+def test_what_was_given_back_does_not_count_as_one_of_so_many_jobs(bench: Bench) -> None:
+    worker, _, held = hold_one(bench, EAGER, f"--max-jobs={len(SHORT) + 2}")
+    eventually(lambda: "released" in bench.trail(held))
+    (bench.folder / "go").touch()
+    worker.wait(timeout=60)
+    assert bench.trail(held) == ["added", "claimed", "released", "claimed", "succeeded"]
+    assert (bench.folder / "held").read_text() == "1\n"
+
+
+def test_a_stop_request_gives_it_back_at_once(bench: Bench) -> None:
+    worker, lasting, held = hold_one(bench, PATIENT)
+    worker.terminate()
+    eventually(lambda: bench.trail(held) == ["added", "claimed", "released"])
+    (bench.folder / "go").touch()
+    worker.wait(timeout=60)
+    assert bench.job(lasting)["state"] == "done"
+    assert bench.job(held)["state"] == "queued"
+    assert bench.attempts(held) == []
+
+
+def test_one_that_is_canceled_never_runs(bench: Bench) -> None:
+    worker, _, held = hold_one(bench, PATIENT, "--drain")
+    bench.json("cancel", "--running", "--yes", str(held))
+    eventually(lambda: rows(bench, "SELECT 1 FROM attempts WHERE gone_at IS NULL") == [(1,)])
+    (bench.folder / "go").touch()
+    worker.wait(timeout=60)
+    assert bench.trail(held) == ["added", "claimed", "canceled"]
+    assert not (bench.folder / "held").exists()
+
+
+def test_one_that_is_forced_runs_once(bench: Bench) -> None:
+    worker, _, held = hold_one(bench, PATIENT, "--drain")
+    bench.json("retry", "--force", str(held))
+    (bench.folder / "go").touch()
+    worker.wait(timeout=60)
+    assert bench.job(held)["state"] == "done"
+    assert (bench.folder / "held").read_text() == "2\n"
+
+
+def test_the_death_of_its_worker_is_a_crash_and_another_runs_it(bench: Bench) -> None:
+    worker, lasting, held = hold_one(bench, PATIENT)
+    worker.kill()
+    worker.wait()
+    (bench.folder / "go").touch()
+    bench.drain()
+    assert (bench.folder / "held").read_text() == "2\n"
+    for job in (lasting, held):
+        assert bench.trail(job) == ["added", "claimed", "reaped", "claimed", "succeeded"]
+        assert bench.job(job)["crashes"] == 1
+
+
+def test_what_goes_back_wakes_others(bench: Bench) -> None:
+    job = bench.add("-c", "echo $SPOOLCTL_ATTEMPT > begun; exec sleep 300")
+    first = bench.work()
+    assert bench.wait_file("begun") == "1\n"
+    second = bench.work("--poll-interval", "3600")
+    eventually(lambda: rows(bench, "SELECT count(*) FROM workers") == [(2,)])
+    time.sleep(0.3)  # for it to find nothing, and sleep
+    first.send_signal(signal.SIGTERM)
+    first.send_signal(signal.SIGINT)
+    eventually(lambda: (bench.folder / "begun").read_text() == "2\n")
+    bench.json("cancel", "--running", "--yes", str(job))
+    second.terminate()
+    second.wait()
+
+
+def test_a_stop_in_the_middle_leaves_no_trace_of_what_was_not_started(bench: Bench) -> None:
+    with Queue(bench.db) as queue:
+        queue.add_many([["true"]] * 2000)
+    worker = bench.work(program=EAGER)
+    eventually(lambda: len(rows(bench, "SELECT 1 FROM attempts LIMIT 100")) == 100)
+    worker.terminate()
+    worker.communicate(timeout=30)
+    assert worker.returncode == 0
+    assert rows(bench, "SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
+    states = dict(rows(bench, "SELECT state, count(*) FROM jobs GROUP BY state"))
+    assert sum(states.values()) == 2000
+    assert set(states) == {"done", "queued"}
+    assert rows(bench, "SELECT count(*) FROM attempts") == [(states["done"],)]
+
+
+def test_a_stopped_worker_goes_on_with_what_it_had_claimed(bench: Bench) -> None:
+    with Queue(bench.db) as queue:
+        queue.add_many([["true"]] * 500)
+    worker = bench.work("--drain", program=EAGER)
+    for _ in range(20):
+        worker.send_signal(signal.SIGSTOP)
+        worker.send_signal(signal.SIGCONT)
+        time.sleep(0.01)  # a moment of work between two stops
+    worker.communicate(timeout=60)
+    assert rows(bench, "SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
+    assert len(rows(bench, "SELECT 1 FROM attempts")) == 500
+
+
+JOB = """
+mkdir -p locks
+exec 9>locks/$SPOOLCTL_JOB_ID
+flock -n -E 77 9
+[ $? -ne 77 ] || echo $SPOOLCTL_JOB_ID >> doubles
+echo $SPOOLCTL_JOB_ID >> runs
+"""
+
+
+JOBS = 700
+KILLS = 5
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_workers_killed_among_short_commands_lose_nothing(bench: Bench, slots: int) -> None:
+    """Each job is done, never twice at a time; a kill costs at most two attempts per slot."""
+    (bench.folder / "job.sh").write_text(JOB)
+    with Queue(bench.db) as queue:
+        queue.add_many([["sh", "job.sh"]] * JOBS, cwd=str(bench.folder))
+    generator = random.Random()
+    kills = 0
+    while rows(bench, "SELECT 1 FROM jobs WHERE state <> 'done' LIMIT 1"):
+        worker = bench.work("-j", str(slots), "--drain", program=EAGER, stderr=subprocess.DEVNULL)
+        try:
+            worker.wait(timeout=generator.uniform(0.2, 0.5) if kills < KILLS else 60)
+            continue
+        except subprocess.TimeoutExpired:
+            pass
+        if generator.random() < 0.5:
+            for pid in children_of(worker.pid):
+                if b"guardian" in words_of(pid):
+                    os.kill(pid, signal.SIGKILL)
+        worker.kill()
+        worker.wait()
+        kills += 1
+        assert kills <= KILLS
+    assert kills > 2
+    assert not (bench.folder / "doubles").exists()
+    runs = (bench.folder / "runs").read_text().split()
+    assert len(set(runs)) == JOBS
+    abandoned = rows(bench, "SELECT count(*) FROM attempts WHERE state = 'abandoned'")
+    assert abandoned[0][0] <= 2 * slots * kills
+    assert len(runs) <= JOBS + abandoned[0][0]
+    assert rows(bench, "SELECT count(*) FROM attempts WHERE state = 'succeeded'") == [(JOBS,)]
+    if slots == 1:
+        assert claimed_ahead(bench) >= 1
+
+
+def test_the_place_of_survivors_is_not_taken_before_they_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then they are to end with the worker, and its roster is what names them."""
+    path = str(tmp_path / "queue.db")
+    desk = Desk(open_store(path, create=True, wait_s=1.0), Clock())
+    desk.add()
+    desk.add()
+    ended, held = desk.claim(2)
+    station = Station(path, 1, grace_s=1.0, waits=False)
+    crew = Crew(
+        path,
+        station,
+        Deadlines(),
+        Patience(print),
+        WorkOptions(),
+        log=print,
+        mono=time.monotonic,
+        stuck=print,
+    )
+    starts: list[object] = []
+    monkeypatch.setattr(Crew, "start", lambda _, claimed=(): starts.append(claimed))
+    crew.start_held()
+    assert not starts
+    crew.unstarted.append(held)
+    for survivors in (1, None):
+        crew.reports[:] = [Report(success(ended, survivors=survivors), ended, None)]
+        crew.start_held()
+        assert not starts
+    crew.reports[:] = [Report(success(ended, survivors=0), ended, None)]
+    crew.start_held()
+    assert starts == [()]
+    crew.children.close()
+    station.close(crew.children)
+    desk.store.close()
