@@ -134,11 +134,17 @@ class Crew:
     # -- starting -----------------------------------------------------------------------
 
     def start(self, claimed: Iterable[Claimed] = ()) -> None:
-        """Start what was claimed, as far as there are slots; what cannot be is reported."""
+        """Start what was claimed, as far as there are slots; what cannot be is reported.
+
+        Nothing while an end waits to be recorded that leaves survivors: its place in the roster
+        names them, and until then they are no success's to leave.
+        """
         self.unstarted += claimed
         self._short = False
-        while self.unstarted and self._free:
+        blocked = any(report.outcome.survivors != 0 for report in self.reports)
+        while self.unstarted and self._free and not blocked:
             one = self.unstarted.pop(0)
+            self._deadlines.drop("held")  # a slot came free: the others wait for the next
             try:
                 self._start(one)
             except SpawnFailed as error:
@@ -159,18 +165,10 @@ class Crew:
             else:
                 self._patience.over("start")
         if self.unstarted:
-            self._deadlines.set("held", self._mono() + HOLD_S)
+            # Whatever else wakes the worker meanwhile does not make them wait longer.
+            self._deadlines.sooner("held", self._mono() + HOLD_S)
         else:
             self._deadlines.drop("held")
-
-    def start_held(self) -> None:
-        """Start what was claimed ahead, before what has ended is recorded.
-
-        Not while an end waits that leaves survivors: its place in the roster names them, and
-        until it is recorded they are no success's to leave.
-        """
-        if self.unstarted and all(report.outcome.survivors == 0 for report in self.reports):
-            self.start()
 
     def give_back_held(self) -> None:
         """No slot came free in time: others may have one for what was claimed ahead."""

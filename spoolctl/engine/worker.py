@@ -241,7 +241,7 @@ class Worker:
             self._fire(now)
             self._crew.end_trees(self._take_snapshot, now)
             self._recover(now)
-            self._crew.start_held()
+            self._crew.start()  # what was claimed ahead, before what has ended is recorded
             self._crew.start(self._record_and_claim())
             self._tidy()
             if self._is_over():

@@ -7,14 +7,17 @@ import random
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from spoolctl import Queue
-from spoolctl.engine.ahead import STREAK
-from spoolctl.engine.crew import Crew, Report
+from spoolctl.engine.ahead import HOLD_S, STREAK
+from spoolctl.engine.crew import UNCLEAR_S, Crew, Report
 from spoolctl.engine.loop import Deadlines
 from spoolctl.engine.options import WorkOptions
 from spoolctl.engine.patience import Patience
@@ -22,7 +25,7 @@ from spoolctl.engine.station import Station
 from spoolctl.store import open_store
 from tests.conformance.kit import Clock, Desk, success
 from tests.helpers import eventually
-from tests.worker.conftest import Bench
+from tests.worker.conftest import Bench, alive
 
 SHORT = [["true"]] * (2 * STREAK)
 EAGER = (
@@ -265,38 +268,118 @@ def test_workers_killed_among_short_commands_lose_nothing(bench: Bench, slots: i
         assert claimed_ahead(bench) >= 1
 
 
-def test_the_place_of_survivors_is_not_taken_before_they_are_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until then they are to end with the worker, and its roster is what names them."""
-    path = str(tmp_path / "queue.db")
-    desk = Desk(open_store(path, create=True, wait_s=1.0), Clock())
-    desk.add()
-    desk.add()
-    ended, held = desk.claim(2)
-    station = Station(path, 1, grace_s=1.0, waits=False)
-    crew = Crew(
-        path,
-        station,
-        Deadlines(),
-        Patience(print),
-        WorkOptions(),
-        log=print,
-        mono=time.monotonic,
-        stuck=print,
-    )
-    starts: list[object] = []
-    monkeypatch.setattr(Crew, "start", lambda _, claimed=(): starts.append(claimed))
-    crew.start_held()
-    assert not starts
-    crew.unstarted.append(held)
+class Hand:
+    """A crew of one slot, moved by hand, with one job that has ended and one that is held."""
+
+    def __init__(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.desk = Desk(open_store(path, create=True, wait_s=1.0), Clock())
+        for _ in range(3):
+            self.desk.add()
+        self.ended, self.held, self.other = self.desk.claim(3)
+        self.station = Station(path, 1, grace_s=1.0, waits=False)
+        self.deadlines = Deadlines()
+        self.mono = 100.0
+        self.crew = Crew(
+            path,
+            self.station,
+            self.deadlines,
+            Patience(print),
+            WorkOptions(),
+            log=print,
+            mono=lambda: self.mono,
+            stuck=print,
+        )
+        self.started: list[int] = []
+        monkeypatch.setattr(
+            Crew, "_start", lambda _, claimed: self.started.append(claimed.attempt_id)
+        )
+
+    def close(self) -> None:
+        self.crew.children.close()
+        self.station.close(self.crew.children)
+        self.desk.store.close()
+
+
+@pytest.fixture
+def hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hand]:
+    hand = Hand(str(tmp_path / "queue.db"), monkeypatch)
+    yield hand
+    hand.close()
+
+
+def test_the_place_of_survivors_is_not_taken_before_they_are_recorded(hand: Hand) -> None:
+    """Until then they are to end with the worker, and its roster is what names them.
+
+    Also not after a turn in which the queue was locked, and they could not be recorded.
+    """
+    crew = hand.crew
+    crew.unstarted.append(hand.held)
     for survivors in (1, None):
-        crew.reports[:] = [Report(success(ended, survivors=survivors), ended, None)]
-        crew.start_held()
-        assert not starts
-    crew.reports[:] = [Report(success(ended, survivors=0), ended, None)]
-    crew.start_held()
-    assert starts == [()]
-    crew.children.close()
-    station.close(crew.children)
-    desk.store.close()
+        crew.reports[:] = [Report(success(hand.ended, survivors=survivors), hand.ended, None)]
+        crew.start()
+        crew.start(())
+        assert not hand.started
+    crew.reports[:] = [Report(success(hand.ended, survivors=0), hand.ended, None)]
+    crew.start()
+    assert hand.started == [hand.held.attempt_id]
+
+
+def test_what_else_wakes_the_worker_does_not_prolong_the_wait(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others ring its bell whenever a job settles; that is no slot."""
+    crew, deadlines = hand.crew, hand.deadlines
+    slots = crew._free
+    monkeypatch.setattr(crew, "_free", [])
+    crew.start([hand.held])
+    assert deadlines.next_mono() == hand.mono + HOLD_S
+    hand.mono += HOLD_S / 2
+    crew.start()
+    crew.start([hand.other])
+    assert deadlines.next_mono() == 100.0 + HOLD_S
+    monkeypatch.setattr(
+        Crew, "_start", lambda _, claimed: hand.started.append(crew._free.pop().index)
+    )
+    monkeypatch.setattr(crew, "_free", slots)
+    crew.start()  # a slot came free for the first: the second waits for the next
+    assert deadlines.next_mono() == hand.mono + HOLD_S
+    crew.give_back_held()
+    assert deadlines.next_mono() is None
+    assert [report.claimed for report in crew.reports] == [hand.other]
+
+
+def test_a_locked_queue_does_not_cost_the_guardian_its_hold_on_survivors(bench: Bench) -> None:
+    """They hide from every search but that for the lock, which the roster alone names."""
+    (bench.folder / "leave.py").write_text(LEAVE)
+    with Queue(bench.db) as queue:
+        queue.add_many(SHORT)
+    bench.add("--max-retries", "0", "--", sys.executable, "leave.py")
+    bench.add("-c", "echo begun > held; exec sleep 300")
+    worker = bench.work(program=PATIENT)
+    survivor = int(bench.wait_file("left"))
+    with closing(sqlite3.connect(bench.db, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        (bench.folder / "go").touch()
+        time.sleep(UNCLEAR_S + 0.5)  # so long it may take to see that there are survivors
+        assert not (bench.folder / "held").exists()
+        assert alive(survivor)
+        worker.kill()
+        worker.wait()
+        connection.execute("ROLLBACK")
+    eventually(lambda: not alive(survivor), what="the survivor's end")
+
+
+LEAVE = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open("leaving", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename("leaving", "left")
+        os.execve("/bin/sleep", ["sleep", "300"], {})
+    os._exit(0)
+os.wait()
+while not os.path.exists("go"):
+    time.sleep(0.01)
+"""
