@@ -311,6 +311,8 @@ class Follower:
         while True:
             job = self._store.get(self._job_id)
             attempt = self._store.attempt(self._job_id, None)
+            if attempt is not None and attempt.attempt_no == after + 1:
+                return attempt  # not looked up again: its claim may be taken back meanwhile
             if attempt is not None and attempt.attempt_no > after:
                 # Attempts that began and ended between two looks are not skipped.
                 return self._store.attempt(self._job_id, after + 1)

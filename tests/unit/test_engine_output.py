@@ -11,14 +11,14 @@ from typing import cast
 
 import pytest
 
-from spoolctl.core.records import Attempt, Capture, StreamInfo
+from spoolctl.core.records import Attempt, Capture, Claimed, StreamInfo
 from spoolctl.core.states import AttemptState
 from spoolctl.engine.capture import Streams
 from spoolctl.engine.output import CHUNK_BYTES, Follower, Reader, _Source, open_stream
 from spoolctl.engine.punch import BLOCK_BYTES, punch_hole
 from spoolctl.store import open_store
 from spoolctl.store.protocol import Store
-from tests.conformance.kit import Clock, Desk, never_started, success
+from tests.conformance.kit import Clock, Desk, failure, never_started, success
 
 TOKEN = "ab" * 16
 LIMIT = 8 * BLOCK_BYTES
@@ -138,6 +138,42 @@ def test_a_claim_that_is_taken_back_is_followed_to_the_next(tmp_path: Path) -> N
     happens = [lambda: desk.report(never_started(first)), runs]
     follower = Follower(reader, 1, sleep=lambda seconds: happens.pop(0)() and None)
     assert [(piece.attempt_no, piece.data) for piece in follower.pieces()] == [(1, b"hi")]
+    assert not happens
+    reader.close()
+    desk.store.close()
+
+
+@pytest.mark.parametrize("failed_before", [0, 1])
+def test_a_claim_may_be_taken_back_between_two_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed_before: int
+) -> None:
+    """The follower neither takes the job for settled nor misses the attempt."""
+    path = str(tmp_path / "queue.db")
+    desk = Desk(open_store(path, create=True, wait_s=1.0), Clock())
+    reader = open_store(path, create=False, wait_s=1.0)
+    desk.add(max_retries=5)
+    for _ in range(failed_before):
+        desk.run(failure)
+        desk.clock.advance(1000.0)
+    held: list[Claimed] = []
+    attempt_of = reader.attempt
+
+    def attempt(job_id: int, attempt_no: int | None) -> Attempt | None:
+        found = attempt_of(job_id, attempt_no)
+        if held and found is not None and found.id == held[0].attempt_id:
+            desk.report(never_started(held.pop()))
+        return found
+
+    def runs() -> None:
+        desk.report(success(desk.claim_one(), stdout=Capture(2, b"hi")))
+
+    monkeypatch.setattr(reader, "attempt", attempt)
+    happens = [lambda: held.append(desk.claim_one()), runs]
+    no = failed_before + 1
+    follower = Follower(
+        reader, 1, attempt_no=no, waits=True, sleep=lambda seconds: happens.pop(0)() and None
+    )
+    assert [(piece.attempt_no, piece.data) for piece in follower.pieces()] == [(no, b"hi")]
     assert not happens
     reader.close()
     desk.store.close()
