@@ -318,6 +318,20 @@ def test_taken_back_after_a_failure_it_is_what_the_failure_left(desk: Desk) -> N
     assert [one.attempt_no for one in desk.store.detail(1).attempts] == [1]
 
 
+def test_taken_back_after_the_clock_was_set_back(desk: Desk) -> None:
+    """The last start is that of the last attempt, whatever the clock said at earlier ones."""
+    desk.add()
+    desk.run(failure)
+    desk.clock.advance(100.0)
+    desk.clock.step(-50_000.0)
+    desk.run(failure)
+    desk.clock.advance(1000.0)
+    desk.store.cycle(desk.me, (), Want(0, None), now=desk.clock.now())  # promotes
+    before = desk.get(1)
+    desk.report(never_started(desk.claim_one()))
+    assert desk.get(1) == before
+
+
 def test_taken_back_twice_is_taken_back_once(desk: Desk) -> None:
     desk.add()
     claimed = desk.claim_one()

@@ -152,7 +152,7 @@ END_ATTEMPT = (
 )
 # Of an attempt whose command was never started.
 DELETE_ATTEMPT = "DELETE FROM attempts WHERE id = ?"
-LAST_START = "SELECT max(started_at) FROM attempts WHERE job = ?"
+LAST_START = "SELECT started_at FROM attempts WHERE job = ? ORDER BY no DESC LIMIT 1"
 # Takes an attempt away from its owner; its processes may live on.
 STOP_ATTEMPT = (
     "UPDATE attempts SET state = ?, finished_at = ?, error = ?, reason = ?"

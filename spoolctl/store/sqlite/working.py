@@ -215,7 +215,7 @@ class Working(Healing, Promotion):
             return Recorded(outcome.attempt_id, job.id, None, None)
         last = self._c.execute(sql.LAST_START, (job.id,)).fetchone()
         to = self._move(
-            job._replace(started_at=last[0]),
+            job._replace(started_at=last[0] if last else None),
             Event.RELEASED,
             now=now,
             worker=worker,
