@@ -86,7 +86,8 @@ class Crew:
         self.spares = Spares(most=2 * len(station.slots))
         self.unstarted: list[Claimed] = []  # for want of a slot, or of resources
         self._short = False  # of resources
-        self._ahead = Ahead(options.jobs)
+        # With a ceiling, what waits here would take the place of what could run elsewhere.
+        self._ahead = Ahead(options.jobs if options.slots is None else 0)
         self.reports: list[Report] = []
         self._recorded: list[tuple[Running, Outcome]] = []
         self._over: list[int] = []  # leaders that may be collected

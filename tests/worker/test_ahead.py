@@ -95,6 +95,14 @@ def test_no_more_than_were_asked_for(bench: Bench, flag: str) -> None:
     assert len(rows(bench, "SELECT 1 FROM attempts")) == (1 if flag == "--once" else 3)
 
 
+def test_a_ceiling_is_not_filled_with_what_cannot_start_yet(bench: Bench) -> None:
+    """Others could start it, and one worker would keep all of it for itself."""
+    with Queue(bench.db) as queue:
+        queue.add_many(SHORT)
+    bench.drain("--slots", "2", program=EAGER)
+    assert claimed_ahead(bench) == 0
+
+
 def test_a_job_is_not_kept_from_a_worker_that_has_a_slot(bench: Bench) -> None:
     """What was claimed behind a command that lasts goes back."""
     with Queue(bench.db) as queue:
