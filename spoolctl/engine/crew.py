@@ -173,7 +173,7 @@ class Crew:
 
     def give_back_held(self) -> None:
         """No slot came free in time: others may have one for what was claimed ahead."""
-        if not self._short:
+        if not self._short and not self._free:  # one may have come free in this very turn
             self._ahead.waited()
             self.give_back_unstarted()
 
