@@ -130,6 +130,8 @@ def test_a_list_has_room_for_the_commands(call: Call, db: str) -> None:
     assert wide == "#3  queued  echo '" + "\u65e5" * 29 + "..."
     assert re.fullmatch(r"#2  queued  queue=b  priority=-1  in (1h 59m|2h 0m)  true", other)
     assert usual == "#1  done  echo hi"
+    whole = Terminal("list", "--wide", "--db", db, "--color", "never").end().splitlines()
+    assert whole == ["#3  queued  echo '" + "\u65e5" * 200 + "'", other, usual]
 
 
 def test_wait_shows_how_many_are_open_and_leaves_no_trace(call: Call, db: str) -> None:
