@@ -224,6 +224,8 @@ def _short_line(job: Job, now: float) -> str:
         parts.append(f"priority={job.priority}")
     if job.state is State.QUEUED and job.next_run_at > now:
         parts.append(f"in {render.duration(job.next_run_at - now)}")
+    if job.state is State.RUNNING and job.started_at is not None:
+        parts.append(f"for {render.duration(now - job.started_at)}")
     if job.attempts:
         parts.append(f"attempts={job.attempts}")
     return "  ".join([*parts, render.command(job.argv)])
