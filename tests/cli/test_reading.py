@@ -103,6 +103,7 @@ def test_the_latest_dead_come_first(call: Call, db: str) -> None:
     assert lines[0].startswith("canceled 0  dead 3  ")
     assert lines[1] == "recent dead:"
     assert [line.split()[0] for line in lines[2:]] == ["#3", "#2"]
+    assert "  exit 3  sh -c 'exit 3; xxx" in lines[2], "as `list` shows it"
 
 
 # -- list -----------------------------------------------------------------------------------
