@@ -68,7 +68,7 @@ VERB = Verb(
         "Submit a command. It is stored, synced to disk, with the current folder, the umask "
         "and the variables that say where programs are; a worker (`spoolctl work`) runs it. "
         "The command is executed as it is, without a shell: everything after `--` belongs to "
-        "it. Its stdin is at end of file."
+        "it. Its stdin is at end of file. Limits (ulimit) are those of the worker."
     ),
     data_schema="The job's id, state, earliest start, lane, folder and names of variables; with "
     "--batch those of the first job, and all ids in order; with --wait how it ended.",
@@ -303,6 +303,9 @@ VERB = Verb(
     mutates=True,
     idempotent="with --key, while a job with that key is queued or running; else not",
     epilog=(
+        "What only your shell knows is no program: `-- bash -lc '...'` runs a line in a login "
+        "shell, with what its profile sets up, `-- bash -ic '...'` in one that knows the aliases "
+        "of ~/.bashrc.",
         "A job that fails is tried again after 2, 4, 8, ... up to 60 seconds; when its budget "
         "is spent it is dead, and `spoolctl retry` gives it a fresh one.",
         "With --wait and --follow the exit status is the command's own; 6 where it has none "

@@ -107,6 +107,7 @@ VERB = Verb(
             repeatable=True,
             check="tag_filter",
         ),
+        Flag("--wide", "boolean", "whole commands, however long", default=False),
         DB,
         *COMMON,
     ),
@@ -158,7 +159,7 @@ def run(args: Args, app: App) -> int:
         # at every job with the tag: at more than it promises.
         pagination |= {"scanned": len(jobs), "scan_limit": SCAN_LIMIT}
     data = {"count": len(jobs), "jobs": [members.job(job) for job in jobs]}
-    return app.show(data, lambda: _text(app, jobs), meta={"pagination": pagination})
+    return app.show(data, lambda: _text(args, app, jobs), meta={"pagination": pagination})
 
 
 def _find(queue: Queue, args: Args, *, limit: int) -> list[Job]:
@@ -181,28 +182,33 @@ def _all_in_pages(args: Args, app: App, queue: Queue) -> int:
     """Print all jobs, however many, a page at a time: a million lines need no memory."""
     app.show_warnings()
     page = _find(queue, args, limit=PAGE)
-    app.out.line(_text(app, page))
+    app.out.line(_text(args, app, page))
     while len(page) == PAGE:
         setattr(args, "after_id" if args.reverse else "before_id", page[-1].id)
         page = _find(queue, args, limit=PAGE)
         if page:
-            app.out.line(_text(app, page))
+            app.out.line(_text(args, app, page))
     return 0
 
 
-def _text(app: App, jobs: list[Job]) -> str:
+def _text(args: Args, app: App, jobs: list[Job]) -> str:
     if not jobs:
         return "No jobs"
     if app.out.is_terminal():
-        columns, now = app.out.columns(), time.time()
-        lines = [render.fit(_short_line(job, now), columns) for job in jobs]
+        now = time.time()
+        lines = [_short_line(job, now) for job in jobs]
+        if not args.wide:
+            columns = app.out.columns()
+            lines = [render.fit(line, columns) for line in lines]
     else:
-        lines = [_line(job) for job in jobs]
+        lines = [_line(job, wide=args.wide) for job in jobs]
     return "\n".join(_colored(app, line, job) for line, job in zip(lines, jobs, strict=True))
 
 
-def _line(job: Job) -> str:
-    command = render.shorten(render.command(job.argv), COMMAND_CHARACTERS)
+def _line(job: Job, *, wide: bool) -> str:
+    command = render.command(job.argv)
+    if not wide:
+        command = render.shorten(command, COMMAND_CHARACTERS)
     return (
         f"#{job.id}  {job.state.value}  queue={job.queue}  priority={job.priority}  "
         f"next_run_at={render.local_time(job.next_run_at)}  attempts={job.attempts}  {command}"
@@ -218,6 +224,8 @@ def _short_line(job: Job, now: float) -> str:
         parts.append(f"priority={job.priority}")
     if job.state is State.QUEUED and job.next_run_at > now:
         parts.append(f"in {render.duration(job.next_run_at - now)}")
+    if job.state is State.RUNNING and job.started_at is not None:
+        parts.append(f"for {render.duration(now - job.started_at)}")
     if job.attempts:
         parts.append(f"attempts={job.attempts}")
     return "  ".join([*parts, render.command(job.argv)])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from spoolctl.cli import members, render
 from spoolctl.cli.spec import COMMON, DB, JOB_ID, Flag, JsonSchema, Verb
 from spoolctl.core.retry import DEFAULT_POLICY
+from spoolctl.core.states import AttemptState
 from spoolctl.submission import FOREVER_S
 
 TYPE_CHECKING = False
@@ -248,6 +251,8 @@ def _attempt_line(app: App, attempt: Attempt) -> str:
     parts.append(f"worker={render.visible(attempt.worker_name)}")
     if attempt.duration_s is not None:
         parts.append(f"took {render.duration(attempt.duration_s)}")
+    elif attempt.state is AttemptState.RUNNING:
+        parts.append(f"for {render.duration(time.time() - attempt.started_at)}")
     if attempt.error:
         parts.append(f"error: {render.visible(attempt.error)}")
     if attempt.survivors:

@@ -68,13 +68,14 @@ VERB = Verb(
 def run(args: Args, app: App) -> int:
     """Read the counters."""
     queue = app.queue_if_any()
+    dead: list[tuple[Job, Attempt | None]] = []
     if queue is None:
-        data = _data({}, 0, {}, [])
+        data = _data({}, 0, {}, dead)
     else:
         counts = queue.counts()
         dead = queue.recent_dead(args.limit)
         data = _data(counts.states, counts.scheduled, counts.queues, dead)
-    return app.show(data, lambda: _text(app, data))
+    return app.show(data, lambda: _text(app, data, [job for job, _ in dead]))
 
 
 def _data(
@@ -112,7 +113,7 @@ def _dead(job: Job, attempt: Attempt | None) -> dict[str, Any]:
     }
 
 
-def _text(app: App, data: dict[str, Any]) -> str:
+def _text(app: App, data: dict[str, Any], dead: list[Job]) -> str:
     lines = [_counts_line(data["counts"])]
     if data["scheduled"]:
         lines.append(f"scheduled {data['scheduled']}")
@@ -121,9 +122,9 @@ def _text(app: App, data: dict[str, Any]) -> str:
         for lane, part in data["queues"].items():
             later = f"  scheduled {part['scheduled']}" if part["scheduled"] else ""
             lines.append(f"  {lane}:  {_counts_line(part['counts'])}{later}")
-    if data["recent_dead"]:
+    if dead:
         lines.append(app.style.bold("recent dead:"))
-        lines += [_dead_line(app, job) for job in data["recent_dead"]]
+        lines += [_dead_line(app, job) for job in dead]
     return "\n".join(lines)
 
 
@@ -132,8 +133,9 @@ def _counts_line(counts: Mapping[str, int]) -> str:
     return "  ".join(f"{name} {count}" for name, count in counts.items())
 
 
-def _dead_line(app: App, job: Mapping[str, Any]) -> str:
-    when = "" if job["finished_at"] is None else f"  {render.local_time(job['finished_at'])}"
-    error = render.shorten(render.visible(job["last_error"] or ""), 80)
-    line = f"  #{job['id']}{when}  {error}  {render.visible(job['command'])}"
+def _dead_line(app: App, job: Job) -> str:
+    when = "" if job.finished_at is None else f"  {render.local_time(job.finished_at)}"
+    error = render.shorten(render.visible(job.last_error or ""), 80)
+    command = render.shorten(render.command(job.argv), COMMAND_CHARACTERS)
+    line = f"  #{job.id}{when}  {error}  {command}"
     return render.fit(line, app.out.columns()) if app.out.is_terminal() else line

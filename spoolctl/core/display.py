@@ -39,7 +39,25 @@ def _escaped(char: str) -> str:
 
 
 def command(argv: Sequence[str]) -> str:
-    """The command as a person would type it, in one safe line."""
-    from shlex import join
+    """The command as a person would type it, in one safe line.
 
-    return visible(join(argv))
+    A word that cannot be shown as it is stands in the quotes in which bash, zsh and ksh read
+    escapes, so that a line break and the two characters `\\n` look different.
+    """
+    from shlex import quote
+
+    return " ".join(quote(word) if visible(word) == word else _in_escapes(word) for word in argv)
+
+
+def _in_escapes(word: str) -> str:
+    plain = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{visible(''.join(map(_of_a_shell, plain)))}'"
+
+
+def _of_a_shell(char: str) -> str:
+    """Where a shell reads an escape of `visible` in another way: to it, `\\x9b` is a byte."""
+    if "\x80" <= char <= "\xff" and visible(char) != char:
+        return f"\\u{ord(char):04x}"
+    if "\udc80" <= char <= "\udcff":  # a byte that is no part of a character
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char

@@ -281,6 +281,10 @@ def open_descriptors() -> list[int]:
         return list(range(1024))
 
 
+_NO_SHELL = " (an alias? -- bash -ic '...'; set up by a profile? -- bash -lc '...')"
+"""What somebody may have meant whose shell knows a name that is no program's."""
+
+
 def _failed(name: str, env: Mapping[str, str], error: OSError) -> SpawnFailed:
     """Why the program `name` could not be started, in words."""
     code = error.errno
@@ -288,7 +292,7 @@ def _failed(name: str, env: Mapping[str, str], error: OSError) -> SpawnFailed:
         return SpawnFailed(f"cannot start a process: {error.strerror}", temporary=True)
     path = _first_of(name, env)
     if path is None:
-        return SpawnFailed(f"no such program: {name}")
+        return SpawnFailed(f"no such program: {name}{'' if os.sep in name else _NO_SHELL}")
     if code == errno.ENOEXEC:
         return SpawnFailed(f"exec format error: {path} is no program (a script needs a #! line)")
     if code == errno.ENOENT:

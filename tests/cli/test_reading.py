@@ -103,6 +103,7 @@ def test_the_latest_dead_come_first(call: Call, db: str) -> None:
     assert lines[0].startswith("canceled 0  dead 3  ")
     assert lines[1] == "recent dead:"
     assert [line.split()[0] for line in lines[2:]] == ["#3", "#2"]
+    assert "  exit 3  sh -c 'exit 3; xxx" in lines[2], "as `list` shows it"
 
 
 # -- list -----------------------------------------------------------------------------------
@@ -291,7 +292,7 @@ def test_a_listed_job_is_one_line(call: Call, db: str) -> None:
     assert end == ""
     assert re.fullmatch(
         r"#1  queued  queue=b  priority=0  next_run_at=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d"
-        r"  attempts=0  printf %s 'a\\e\[2J\\r\\n\\x07\\x9b\\u202e\\u2028b'",
+        r"  attempts=0  printf %s \$'a\\e\[2J\\r\\n\\x07\\u009b\\u202e\\u2028b'",
         line,
     )
     assert "s3cr3t" not in call("list", "--json", "--db", db).text
@@ -302,6 +303,8 @@ def test_a_long_command_is_cut(call: Call, db: str) -> None:
     command = call("list", "--db", db).text.rstrip("\n").split("  ")[-1]
     assert len(command) == 80
     assert command.endswith("xxx...")
+    for words in ([], ["--limit", "0"]):
+        assert call("list", "--wide", "--db", db, *words).text.endswith(f" echo {'x' * 3000}\n")
 
 
 def test_reads_do_not_change_their_answers(call: Call, mixed: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from spoolctl import Queue
 from spoolctl.cli.main import explain
-from spoolctl.cli.render import Out, fit, visible, width
+from spoolctl.cli.render import Out, command, fit, visible, width
 from spoolctl.cli.verbs import VERBS
 from tests.cli.conftest import Call
 from tests.helpers import clean_env, spoolctl
@@ -277,6 +277,34 @@ def test_meta_of_an_envelope(call: Call, monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_what_a_terminal_would_obey_is_escaped(text: str, shown: str) -> None:
     assert visible(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("a b", "'a b'"),
+        ("", "''"),
+        ("c'd", "'c'\"'\"'d'"),
+        ("x\\ny", "'x\\ny'"),
+        ("x\ny", "$'x\\ny'"),
+        ("x\n\\y'z$HOME", "$'x\\n\\\\y\\'z$HOME'"),
+        ("\x07b\x1b[2J", "$'\\x07b\\e[2J'"),
+        ("\x9b\xad\u202e\U000e0041", "$'\\u009b\\u00ad\\u202e\\U000e0041'"),
+        ("é\t漢", "$'é\\t漢'"),
+        ("\udcff", "$'\\xff'"),
+    ],
+)
+def test_a_command_is_shown_as_a_shell_reads_it(word: str, shown: str) -> None:
+    assert command(["printf", "%s", word]) == f"printf %s {shown}"
+    if sys.platform == "linux":  # the bash of macOS is too old for \\u
+        done = subprocess.run(
+            ["bash", "-c", f"printf %s {shown}"],
+            capture_output=True,
+            env={"LC_ALL": "C.UTF-8", "PATH": os.defpath},
+            timeout=30,
+            check=True,
+        )
+        assert done.stdout.decode("utf-8", "surrogateescape") == word
 
 
 @pytest.mark.parametrize(

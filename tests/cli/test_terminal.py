@@ -130,6 +130,22 @@ def test_a_list_has_room_for_the_commands(call: Call, db: str) -> None:
     assert wide == "#3  queued  echo '" + "\u65e5" * 29 + "..."
     assert re.fullmatch(r"#2  queued  queue=b  priority=-1  in (1h 59m|2h 0m)  true", other)
     assert usual == "#1  done  echo hi"
+    whole = Terminal("list", "--wide", "--db", db, "--color", "never").end().splitlines()
+    assert whole == ["#3  queued  echo '" + "\u65e5" * 200 + "'", other, usual]
+
+
+def test_of_what_runs_it_is_told_for_how_long(call: Call, db: str) -> None:
+    """A command without a time limit that hangs is told from one that has just begun."""
+    call("add", "--db", db, "--no-timeout", "--", "sleep", "60")
+    worker = Terminal("work", "--once", "--db", db)
+    eventually(lambda: "running 1" in call("status", "--db", db).text)
+    listed = Terminal("list", "--db", db, "--color", "never").end()
+    assert re.fullmatch(r"#1  running  for \d+(\.\d)?s  sleep 60\n", listed)
+    assert re.search(
+        r"attempt 1  running  worker=\S+  for \d+(\.\d)?s\n", call("show", "--db", db, "1").text
+    )
+    call("cancel", "--db", db, "--running", "--yes", "1")
+    worker.end()
 
 
 def test_wait_shows_how_many_are_open_and_leaves_no_trace(call: Call, db: str) -> None:

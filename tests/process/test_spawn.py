@@ -261,7 +261,12 @@ def _failures(folder: Path) -> dict[str, tuple[tuple[str, ...], dict[str, Any], 
     headless = _program(folder / "headless", text="echo hi\n")
     lost = _program(folder / "lost", text="#!/no/such/interpreter\n")
     return {
-        "missing": (("no-such-tool",), {}, "no such program: no-such-tool"),
+        "missing": (
+            ("no-such-tool",),
+            {},
+            "no such program: no-such-tool (an alias? -- bash -ic '...'; set up by a profile?"
+            " -- bash -lc '...')",
+        ),
         "missing path": (("./no/tool",), {}, "no such program: ./no/tool"),
         "empty": (("", "x"), {}, "the command has no name"),
         "nothing": ((), {}, "the command has no name"),

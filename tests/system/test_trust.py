@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from spoolctl import Queue
 from tests.helpers import spoolctl
 
 STRANGER = 54321  # a user id that nobody has
@@ -79,3 +80,56 @@ def test_a_link_of_ones_own_is_followed(linked: Path) -> None:
 def test_a_link_that_another_user_laid_to_a_folder_of_ours_is_refused(linked: Path) -> None:
     os.lchown(f"{linked}.d", STRANGER, -1)
     assert_refused(linked)
+
+
+# -- files that SQLite would take for the queue's own ---------------------------------------
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    """A log, as SQLite leaves it, that holds the pages of a queue with another job."""
+    other = tmp_path / "other.db"
+    assert spoolctl("add", "--db", str(other), "--", "true").returncode == 0
+    with Queue(str(other)) as queue:
+        queue.add(["touch", str(tmp_path / "taken over")])
+        return Path(shutil.copy(f"{other}-wal", tmp_path / "prepared"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("suffix", ["-wal", "-journal", "-shm"])
+def test_what_another_user_laid_beside_a_queue_is_not_taken_for_its_log(
+    db: Path, prepared: Path, suffix: str
+) -> None:
+    """In /tmp anybody can make a file of that name; played back, it would put jobs in."""
+    db.parent.chmod(0o1777)
+    assert spoolctl("work", "--db", str(db), "--once").returncode == 0
+    before = db.read_bytes()
+    planted = Path(shutil.copy(prepared, f"{db}{suffix}"))
+    os.chown(planted, STRANGER, -1)
+    for verb in (["work", "--drain"], ["add", "--", "true"], ["status"], ["list"], ["wait", "1"]):
+        done = spoolctl(verb[0], "--db", str(db), *verb[1:])
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"{planted} belongs to user id {STRANGER}" in done.stderr
+    assert str(planted) in spoolctl("doctor", "--db", str(db)).stdout
+    assert db.read_bytes() == before
+    planted.unlink()
+    assert "done 1" in spoolctl("status", "--db", str(db)).stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_no_queue_is_made_beside_the_log_of_another_user(tmp_path: Path, prepared: Path) -> None:
+    db = tmp_path / "new.db"
+    os.chown(shutil.copy(prepared, f"{db}-wal"), STRANGER, -1)
+    done = spoolctl("add", "--db", str(db), "--", "true")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert not db.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_the_log_of_a_user_who_may_write_to_the_queue_is_its_log(db: Path) -> None:
+    with Queue(str(db)) as queue:
+        queue.add(["true"])
+        for each in (db, f"{db}-wal", f"{db}-shm"):
+            os.chmod(each, 0o660)
+        os.chown(f"{db}-wal", STRANGER, -1)
+        assert "queued 2" in spoolctl("status", "--db", str(db)).stdout

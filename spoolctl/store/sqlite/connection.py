@@ -295,7 +295,7 @@ class Connection:
             return self._refused()
         if is_failing(text):
             return StoreFailing(f"the disk does not serve {self.path}: {text}")
-        damage = "malformed" in text or "no such" in text
+        damage = any(sign in text for sign in ("malformed", "no such", "Could not decode"))
         if isinstance(error, sqlite3.OperationalError) and not damage:
             return SpoolError(f"{self.path}: {text}")
         return StoreUnusable(f"{self.path} is damaged: {text}", kind="damaged", path=self.path)

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 
+from spoolctl.core.paths import beside
 from spoolctl.errors import SpoolError, StoreFailing, StoreFull, StoreUnusable
 
 
@@ -25,6 +26,25 @@ def has_content(path: str) -> bool:
         return os.stat(path).st_size > 0
     except OSError:
         return False
+
+
+def planted(path: str, owner: int) -> str | None:
+    """What another user has put beside a queue that `owner` alone may write to; None if nothing.
+
+    In a folder like /tmp anybody can make a file of the name of the queue's log, and SQLite
+    would play it back into the queue: with jobs of their choice. Root's files are no stranger's.
+    """
+    for each in beside(path):
+        try:
+            found = os.lstat(each)
+        except (OSError, ValueError):
+            continue
+        if found.st_uid not in (owner, 0):
+            return (
+                f"{each} belongs to user id {found.st_uid}, who may not write to {path}: it would"
+                " be taken for a part of it; remove it"
+            )
+    return None
 
 
 def why(error: Exception) -> str:

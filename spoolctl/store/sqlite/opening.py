@@ -23,6 +23,7 @@ from spoolctl.store.sqlite.files import (
     create_private,
     has_content,
     inode,
+    planted,
     refusal,
     uri,
     why,
@@ -256,7 +257,10 @@ def _use_log(connection: Connection) -> None:
 
 
 def _refuse_to_mix_up(path: str) -> None:
-    """Two queues of which SQLite would take one for the other's log, and remove it."""
+    """Files of which SQLite would take one for the other's log, and read or remove it."""
+    stranger = planted(path, os.geteuid())
+    if stranger:
+        raise StoreUnusable(stranger, kind="path", path=path)
     mixed = [(path, owner) for owner in owners(path) if os.path.isfile(owner)]
     mixed += [(each, path) for each in beside(path) if probe(each).kind == "queue"]
     for part, whole in mixed:

@@ -7,8 +7,10 @@ import sqlite3
 import stat
 
 from spoolctl.core.tuples import NamedTuple
-from spoolctl.store.sqlite.files import has_content, uri, why
+from spoolctl.store.sqlite.files import has_content, planted, uri, why
 from spoolctl.store.sqlite.schema.migrations import SCHEMA_VERSION
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 APPLICATION_ID = 0x53706C71
 """In the file's header (bytes 68-71): "Splq"."""
@@ -53,6 +55,10 @@ def probe(path: str) -> Probe:
         )
     if not os.access(path, os.R_OK):
         return Probe("path", message=f"cannot read {path}: Permission denied")
+    if not status.st_mode & _OTHERS_WRITE:  # access control lists show up in the group bits
+        stranger = planted(path, status.st_uid)
+        if stranger:
+            return Probe("path", message=stranger)
     if status.st_size == 0:
         return Probe("empty")
     try:
