@@ -24,7 +24,8 @@ HAPPENED = {
     Event.TIMED_OUT_EXHAUSTED: "the time limit passed; no try is left",
     Event.REAPED: "the worker was proven dead; crashes are left",
     Event.REAPED_EXHAUSTED: "the worker was proven dead; no crash is left",
-    Event.RELEASED: "the worker was told to stop, or had no slot for it in time; no budget is spent",
+    Event.RELEASED: "the worker was told to stop, or had no slot for it in time; no budget is "
+    "spent",
     Event.RETRIED: "`retry`",
     Event.FORCED: "`retry --force`",
     Event.CANCELED: "`cancel` (of a running job: `--running --yes`)",
