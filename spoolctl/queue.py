@@ -378,6 +378,14 @@ class Queue:
         names = [checks.named("lanes", checks.text, e) for e in checks.items("lanes", lanes)]
         return unserved(self._store, names, lambda who, lock: judge(who, lock, evidence=evidence))
 
+    def orphans(self) -> dict[int, str]:
+        """Running jobs whose worker is dead, with the proof; the next worker takes them back."""
+        from spoolctl.engine.serving import orphans
+        from spoolctl.process.identity import Evidence, judge
+
+        evidence, now = Evidence(self.path), self._clock.now()
+        return orphans(self._store, lambda *who: judge(*who, evidence=evidence), now=now)
+
     # -- output -----------------------------------------------------------------------------
 
     def attempt(self, job_id: int, attempt_no: int | None = None) -> Attempt | None:

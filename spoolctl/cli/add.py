@@ -222,7 +222,8 @@ VERB = Verb(
         Flag(
             "--retry-delay",
             "duration_csv",
-            "wait so long before the next try; of several (10,30,60) the last repeats",
+            "wait so long before the next try (0: not at all); of several (10,30,60) the last "
+            "repeats",
             metavar="DURATIONS",
             config="retry_delay",
         ),

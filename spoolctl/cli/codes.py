@@ -102,6 +102,11 @@ WARNINGS: dict[str, WarningCode] = {
         "for two seconds no live worker has served the queue of a job that is waited for",
         ("add", "wait"),
     ),
+    "OWNER_GONE": WarningCode(
+        "the workers of running jobs are dead, and nobody has taken the jobs back yet",
+        ("status",),
+    ),
+    "NO_JOBS": WarningCode("the queue that is waited for holds no jobs at all", ("wait",)),
     "NO_ATTEMPTS_YET": WarningCode("the job has never been started", ("feedback", "output")),
     "KILL_ASYNC": WarningCode(
         "a running job was canceled; the end of its processes is not confirmed yet", ("cancel",)
@@ -125,5 +130,8 @@ WARNINGS: dict[str, WarningCode] = {
         (),
     ),
     "OUTPUT_MISSING": WarningCode("the file of a captured stream is gone", ("feedback", "output")),
+    "OUTPUT_INCOMPLETE": WarningCode(
+        "the attempt succeeded, but the disk was full when it ended", ("feedback", "output")
+    ),
 }
 """Warning code -> what it says."""

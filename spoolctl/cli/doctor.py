@@ -36,6 +36,9 @@ CHECKS = (
 PATIENCE_S = 60.0
 """Jobs that nobody serves are a warning when they have waited that long."""
 
+ROOM_BYTES = 64 * 1024
+"""With less room on the disk hardly anything can be recorded any more."""
+
 
 class Check(NamedTuple):
     """The result of one check. `blocked_by`: the check that made it pointless."""
@@ -86,11 +89,11 @@ def schema() -> JsonSchema:
 
 VERB = Verb(
     name="doctor",
-    description="Check that the queue can be used: config file, path, folder, file, layout, and "
-    "the program itself. Also says when the file system is one that spoolctl cannot vouch for, "
-    "when due jobs wait that no living worker serves, and when jobs are left over from dead "
-    "workers. Creates, migrates and writes nothing, and works while others write. Exits 3 when "
-    "something is not ready.",
+    description="Check that the queue can be used: config file, path, folder and the room on its "
+    "disk, file, layout, and the program itself. Also says when the file system is one that "
+    "spoolctl cannot vouch for, when due jobs wait that no living worker serves, and when jobs are "
+    "left over from dead workers. Creates, migrates and writes nothing, and works while others "
+    "write. Exits 3 when something is not ready.",
     data_schema="Whether all is ready, seven checks in fixed order, and what was found.",
     schema=schema,
     flags=(DB, *COMMON),
@@ -210,6 +213,8 @@ def _folder_check(folder: str, file_system: str) -> Check:
         return Check(
             name, "fail", f"the folder {folder} is not writable", f"make {folder} writable"
         )
+    if not _has_room(folder):
+        return Check(name, "fail", f"there is no room on the disk of {folder}", "free some space")
     if file_system == "network":
         return Check(
             name,
@@ -229,6 +234,18 @@ def _folder_check(folder: str, file_system: str) -> Check:
         f"{folder} is writable, but {what}",
         "put the queue on a local disk if you can, with --db or SPOOLCTL_DB",
     )
+
+
+def _has_room(folder: str) -> bool:
+    """Whether the disk takes a few pages more, and a file; where it does not say, it does."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return True
+    blocks = disk.f_bavail if os.geteuid() else disk.f_bfree
+    files = disk.f_favail if os.geteuid() else disk.f_ffree
+    has_files = files > 0 or not disk.f_files  # some file systems do not count them
+    return has_files and (blocks * disk.f_frsize >= ROOM_BYTES or not disk.f_blocks)
 
 
 def _exists_check(path: str, kind: str) -> Check:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spoolctl.cli import shapes
-from spoolctl.cli.members import stored_schema
+from spoolctl.cli.members import stored_schema, warn_if_incomplete
 from spoolctl.cli.render import visible, visible_lines
 from spoolctl.cli.spec import COMMON, DB, JOB_ID, Flag, JsonSchema, Verb
 from spoolctl.core.paths import STREAMS
@@ -112,6 +112,7 @@ def run(args: Args, app: App) -> int:
         tails = dict.fromkeys(STREAMS, NEVER)
         app.warn("NO_ATTEMPTS_YET", f"job {job.id} has no attempts yet")
     else:
+        warn_if_incomplete(app, attempt)
         tails = {name: _tail(app.queue, attempt, name, args.tail_bytes) for name in STREAMS}
         for name, tail in tails.items():
             # Of an attempt that is just being started the files may not be there yet.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from spoolctl.core.records import Attempt, EventRow, Job, StreamInfo
+from spoolctl.core.states import AttemptState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
+
+    from spoolctl.cli.app import App
 
 Json: TypeAlias = "dict[str, Any]"
 JsonSchema: TypeAlias = "dict[str, Any]"
@@ -61,6 +64,12 @@ def attempt(row: Attempt) -> Json:
 def path_of(stream: StreamInfo) -> str | None:
     """Where a stream's file is, or was; None if the stream is in the database."""
     return None if stream.stored == "database" else stream.path
+
+
+def warn_if_incomplete(app: App, row: Attempt) -> None:
+    """A success in spite of a full disk: what the command meant to write may be missing."""
+    if row.state is AttemptState.SUCCEEDED and row.error:
+        app.warn("OUTPUT_INCOMPLETE", f"job {row.job_id} attempt {row.attempt_no}: {row.error}")
 
 
 def event(row: EventRow) -> Json:

@@ -134,6 +134,7 @@ def run(args: Args, app: App) -> int:
     attempt = queue.attempt(args.id, args.attempt)
     if attempt is None:
         return _nothing_yet(args, app)
+    members.warn_if_incomplete(app, attempt)
     if app.json:
         return _envelope(args, app, attempt, streams)
     return _text(args, app, attempt, streams)

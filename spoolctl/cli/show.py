@@ -6,8 +6,9 @@ import time
 
 from spoolctl.cli import members, render
 from spoolctl.cli.spec import COMMON, DB, JOB_ID, Flag, JsonSchema, Verb
+from spoolctl.core.records import Recovery
 from spoolctl.core.retry import DEFAULT_POLICY
-from spoolctl.core.states import AttemptState
+from spoolctl.core.states import AttemptState, State
 from spoolctl.submission import FOREVER_S
 
 TYPE_CHECKING = False
@@ -96,6 +97,10 @@ VERB = Verb(
 def run(args: Args, app: App) -> int:
     """Read it all in one snapshot."""
     found = app.queue.detail(args.id)
+    if found.job.state is State.RUNNING:
+        # A note of earlier, if there is one, may be of when its worker still lived.
+        gone = app.queue.orphans().get(args.id)
+        found = found if gone is None else found._replace(recovery=Recovery("dead", gone))
     captured = _captured(found, reveal=args.reveal)
     return app.show(_data(found, captured), lambda: _text(app, found, captured))
 

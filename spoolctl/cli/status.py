@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 STATES = sorted(state.value for state in State)
 COMMAND_CHARACTERS = 200
+ORPHANS_NAMED = 10
 
 
 def schema() -> JsonSchema:
@@ -47,7 +48,8 @@ def schema() -> JsonSchema:
 
 VERB = Verb(
     name="status",
-    description="How many jobs are in each state, per lane, and which died last.",
+    description="How many jobs are in each state, per lane, and which died last; with --json "
+    "also a warning of running jobs whose worker is dead.",
     data_schema="Counts by state, in all and per lane; the latest dead jobs.",
     schema=schema,
     flags=(
@@ -75,7 +77,21 @@ def run(args: Args, app: App) -> int:
         counts = queue.counts()
         dead = queue.recent_dead(args.limit)
         data = _data(counts.states, counts.scheduled, counts.queues, dead)
+        if app.json and data["counts"]["running"]:  # people ask `show` and `doctor`
+            _tell_orphans(app, sorted(queue.orphans()))
     return app.show(data, lambda: _text(app, data, [job for job, _ in dead]))
+
+
+def _tell_orphans(app: App, ids: list[int]) -> None:
+    if not ids:
+        return
+    named = ", ".join(f"#{job_id}" for job_id in ids[:ORPHANS_NAMED])
+    more = f" and {len(ids) - ORPHANS_NAMED} more" if len(ids) > ORPHANS_NAMED else ""
+    app.warn(
+        "OWNER_GONE",
+        f"running, but the owner is gone: {named}{more}; a worker takes them back when the dead "
+        "one has been silent for long enough",
+    )
 
 
 def _data(

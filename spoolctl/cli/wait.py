@@ -139,6 +139,8 @@ def _chosen(args: Args, app: App) -> tuple[int, ...]:
         ids: tuple[int, ...] = args.ids
         return ids
     states = () if args.tag else (State.QUEUED, State.RUNNING)
+    if args.queue is not None:
+        _warn_if_no_lane(app, args.queue)
     found = app.queue.jobs(states=states, queue=args.queue, tags=args.tag, limit=None)
     if args.tag and not found:
         names = " and ".join(key if value is None else f"{key}={value}" for key, value in args.tag)
@@ -149,6 +151,15 @@ def _chosen(args: Args, app: App) -> tuple[int, ...]:
             "SPOOLCTL_DB names another queue",
         )
     return tuple(job.id for job in reversed(found))
+
+
+def _warn_if_no_lane(app: App, lane: str) -> None:
+    """Most often the name is not what was meant; that all went well would hide it."""
+    lanes = app.queue.counts().queues
+    if not any(lanes.get(lane, ({}, 0))[0].values()):
+        others = sorted(name for name, (states, _) in lanes.items() if any(states.values()))
+        there = f"there are jobs in {', '.join(others[:10])}" if others else "nor does any other"
+        app.warn("NO_JOBS", f"the queue {lane} holds no jobs; {there}")
 
 
 def _member(job: Job) -> dict[str, Any]:

@@ -182,7 +182,7 @@ class Crew:
         if not self._station.guarded:
             self.ensure_guardian()
             if not self._station.guarded:
-                raise NoResources("the guardian cannot be started")
+                raise NoResources("there is no guardian at present; a new one will be started")
         slot = self._free.pop()
         try:
             running = attempt.start(

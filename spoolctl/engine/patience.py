@@ -16,24 +16,33 @@ LONG_PAUSE_S = 0.05
 SLOW_AFTER_S = 0.5
 FULL_PAUSE_S = 0.5
 TELL_AFTER_S = 5.0
+# What has not been tried again for so long is not waited for any more.
+FORGET_AFTER_S = 60.0
 
 
 class Patience:
-    """Tracks, per thing that is tried, since when it has not worked."""
+    """Tracks, per thing that is tried, since when it has not worked.
+
+    What is in the way of several things is said once, and that it is not any more as well.
+    """
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
         self._since: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._told: dict[str, tuple[str, float]] = {}  # the words, when it was tried last
 
     def pause(self, what: str, error: Exception, mono: float) -> float:
         """Seconds until the next try; says once what is in the way."""
         since = self._since.setdefault(what, mono)
         busy = isinstance(error, StoreBusy) and not isinstance(error, StoreFull)
-        if what not in self._told and (not busy or mono - since >= TELL_AFTER_S):
-            self._told.add(what)
+        if what in self._told:
+            self._told[what] = self._told[what][0], mono
+        elif not busy or mono - since >= TELL_AFTER_S:
             text = words_of(error) if isinstance(error, OSError) else str(error)
-            self._log(f"spoolctl: waiting: {text}")
+            known = self._is_known(text, mono)
+            self._told[what] = text, mono
+            if not known:
+                self._log(f"spoolctl: waiting: {text}")
         if not busy:
             return FULL_PAUSE_S
         longest = LONGEST_S if mono - since < SLOW_AFTER_S else LONG_PAUSE_S
@@ -45,5 +54,12 @@ class Patience:
             return
         self._since.pop(what, None)
         if what in self._told:
-            self._told.discard(what)
-            self._log("spoolctl: going on")
+            text, mono = self._told.pop(what)
+            if not self._is_known(text, mono):
+                self._log("spoolctl: going on")
+
+    def _is_known(self, text: str, mono: float) -> bool:
+        """Whether something else still waits for the same."""
+        return any(
+            text == other and mono - tried < FORGET_AFTER_S for other, tried in self._told.values()
+        )

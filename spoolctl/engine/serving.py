@@ -1,4 +1,4 @@
-"""Is somebody there who may run the jobs of a lane?"""
+"""Is somebody there: who may run the jobs of a lane, who runs what is running?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Iterable
 
 from spoolctl.core.paths import workers_dir
-from spoolctl.core.records import Identity, WorkerRow
+from spoolctl.core.records import Identity, Instant, Suspect, WorkerRow
+from spoolctl.core.states import AttemptState
 from spoolctl.process.identity import Judgement, Verdict
 
 TYPE_CHECKING = False
@@ -34,3 +35,31 @@ def unserved(
         if judge(worker.identity, lock).verdict is not Verdict.DEAD:
             left -= left if worker.lanes is None else set(worker.lanes)
     return frozenset(left)
+
+
+def orphans(
+    store: Store, judge: Callable[[Identity, str], Judgement], *, now: Instant
+) -> dict[int, str]:
+    """Running jobs whose worker is proven dead, and by what; nobody took them back yet."""
+    found = _orphans(store, judge, now)
+    if found:
+        # One that ended between the question and the verdict had recorded all before.
+        left = {each.attempt_id for each in store.suspects(threshold_s=0.0, now=now)}
+        found = [(each, why) for each, why in found if each.attempt_id in left]
+    return {each.job_id: why for each, why in found}
+
+
+def _orphans(
+    store: Store, judge: Callable[[Identity, str], Judgement], now: Instant
+) -> list[tuple[Suspect, str]]:
+    folder, verdicts, found = workers_dir(store.path), dict[int, Judgement](), []
+    for each in store.suspects(threshold_s=0.0, now=now):
+        worker = each.worker
+        if worker is None or each.attempt_state is not AttemptState.RUNNING:
+            continue
+        if worker.id not in verdicts:
+            lock = os.path.join(folder, f"{worker.token}.lock")
+            verdicts[worker.id] = judge(worker.identity, lock)
+        if verdicts[worker.id].verdict is Verdict.DEAD:
+            found.append((each, verdicts[worker.id].reason))
+    return found

@@ -10,10 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from spoolctl.cli.doctor import _folder_check
 from spoolctl.engine import diagnosis
 from tests.cli.contract import call, check
 from tests.cli.test_contract_fuzz import fingerprint
@@ -163,6 +165,26 @@ def test_what_cannot_be_written_is_not_ready(
     assert "is not writable" in data["checks"][at]["message"]
 
 
+@pytest.mark.parametrize(
+    ("used", "free"),
+    [
+        ({"f_bavail": 15, "f_bfree": 15}, False),
+        ({"f_bavail": 16, "f_bfree": 16}, True),
+        ({"f_favail": 0, "f_ffree": 0}, False),
+        ({"f_favail": 0, "f_ffree": 0, "f_files": 0}, True),
+    ],
+)
+def test_a_full_disk_is_not_ready(
+    used: dict[str, int], free: bool, queue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {"f_frsize": 4096, "f_blocks": 1000, "f_bavail": 900, "f_bfree": 900}
+    there |= {"f_files": 500, "f_favail": 400, "f_ffree": 400} | used
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**there))
+    check = _folder_check(str(queue), "local")
+    assert (check.status == "pass") == free
+    assert free or ("no room" in check.message and check.remediation)
+
+
 def test_it_works_while_a_writer_holds_the_lock(queue: Path) -> None:
     writer = sqlite3.connect(queue / "queue.db", isolation_level=None)
     writer.execute("PRAGMA journal_mode = WAL")
@@ -285,6 +307,35 @@ def test_jobs_of_dead_workers_are_named(tmp_path: Path, worker: subprocess.Popen
     assert data["checks"][4]["status"] == "warn"
     assert "spoolctl work --drain" in data["checks"][4]["remediation"]
     assert data["ready"] is True
+
+
+def test_status_and_show_say_whose_worker_is_dead(
+    tmp_path: Path, worker: subprocess.Popen[bytes]
+) -> None:
+    words = ("--json", "--db", "queue.db")
+
+    def told() -> tuple[list[str], dict[str, str] | None]:
+        status = call("status", *words, cwd=tmp_path)
+        shown = call("show", *words, "1", cwd=tmp_path)
+        check(status)
+        check(shown)
+        warnings = [f"{each['code']}: {each['message']}" for each in status.json()["warnings"]]
+        return warnings, shown.json()["data"]["job"]["recovery"]
+
+    assert told() == ([], None)
+    worker.send_signal(signal.SIGSTOP)
+    assert told() == ([], None)
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    (warning,), recovery = told()
+    assert warning.startswith("OWNER_GONE: running, but the owner is gone: #1; ")
+    assert recovery is not None
+    assert recovery["verdict"] == "dead"
+    assert str(worker.pid) in recovery["reason"]
+    shown = call("show", "--db", "queue.db", "1", cwd=tmp_path)
+    assert f"recovery: dead: {recovery['reason']}" in shown.stdout.decode()
+    # The quickstart shows what people see.
+    assert call("status", "--db", "queue.db", cwd=tmp_path).stderr == b""
 
 
 def test_a_stopped_worker_is_alive(tmp_path: Path, worker: subprocess.Popen[bytes]) -> None:

@@ -201,6 +201,17 @@ def test_wait_by_tag_queue_and_all(call: Call, db: str, queue: Queue) -> None:
         assert call("wait", "--json", "--db", db, *bad).status == 1
 
 
+def test_a_lane_without_any_jobs_is_said(call: Call, db: str, queue: Queue) -> None:
+    queue.add(["true"], queue="gpu")
+    queue.cancel(1)
+    assert call("wait", "--json", "--db", db, "--queue", "gpu").warnings == []
+    done = call("wait", "--json", "--db", db, "--queue", "gpO")
+    assert (done.status, done.warnings) == (0, ["NO_JOBS"])
+    assert "there are jobs in gpu" in call("wait", "--db", db, "--queue", "gpO").err
+    queue.prune(0, states=["canceled"])
+    assert "nor does any other" in call("wait", "--db", db, "--queue", "gpu").err
+
+
 def test_the_first_to_settle(call: Call, db: str, queue: Queue) -> None:
     queue.add_many([["true"]] * 3)
     process = start("wait", "--json", "--db", db, "--any", "1", "2", "3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import resource
 import shutil
@@ -213,6 +214,26 @@ def test_a_full_disk_delays_and_loses_nothing(bench: Bench, small_disk: Path) ->
     assert conn.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     conn.close()
     eventually(lambda: worker.poll() is not None)
+
+
+def test_a_success_on_a_full_disk_is_no_silent_one(bench: Bench, small_disk: Path) -> None:
+    bench.db = small_disk / "queue.db"
+    reserve = small_disk / "reserve"
+    reserve.write_bytes(b"x" * 500_000)
+    job = str(bench.add("-c", "head -c 20000000 /dev/zero | cat; echo x > over; exit 0"))
+    worker = bench.work("--once")
+    bench.wait_file("over")
+    doctor = bench.run("doctor", "--json")
+    assert not json.loads(doctor.stdout)["data"]["ready"]
+    time.sleep(0.5)  # the worker takes note of the end, and may have no room to record it
+    reserve.unlink()
+    worker.communicate(timeout=30)
+    for verb in ("output", "feedback"):
+        told = json.loads(bench.run(verb, "--json", job).stdout)["warnings"]
+        assert [each["code"] for each in told] == ["OUTPUT_INCOMPLETE"]
+        assert "disk is full" in told[0]["message"]
+    raw = bench.run("output", "--raw", "--stream", "stdout", job)
+    assert "disk is full" in raw.stderr
 
 
 def test_only_a_third_signal_gives_up_a_result_that_waits_for_room(

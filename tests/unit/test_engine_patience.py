@@ -1,0 +1,60 @@
+"""What a worker says of the things that do not work yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from spoolctl.engine.patience import FORGET_AFTER_S, TELL_AFTER_S, Patience
+from spoolctl.errors import StoreBusy, StoreFull
+
+WAITING = "spoolctl: waiting: q.db is locked"
+GOING_ON = "spoolctl: going on"
+LOCKED = StoreBusy("q.db is locked")
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def patience(said: list[str]) -> Patience:
+    return Patience(said.append)
+
+
+def stall(patience: Patience, *whats: str, since: float = 0.0) -> None:
+    """None of these works for as long as it takes to say so."""
+    for mono in (since, since + TELL_AFTER_S):
+        for what in whats:
+            patience.pause(what, LOCKED, mono)
+
+
+def test_what_is_in_the_way_of_several_things_is_said_once(
+    patience: Patience, said: list[str]
+) -> None:
+    stall(patience, "heartbeat", "cycle", "scan")
+    assert said == [WAITING]
+    patience.over("cycle")
+    patience.over("heartbeat")
+    assert said == [WAITING]
+    patience.over("scan")
+    assert said == [WAITING, GOING_ON]
+    stall(patience, "cycle", since=100.0)
+    assert said == [WAITING, GOING_ON, WAITING]
+
+
+def test_each_thing_in_the_way_is_said(patience: Patience, said: list[str]) -> None:
+    stall(patience, "heartbeat")
+    patience.pause("cycle", StoreFull("no room"), TELL_AFTER_S)
+    assert said == [WAITING, "spoolctl: waiting: no room"]
+    patience.over("heartbeat")
+    patience.over("cycle")
+    assert said[2:] == [GOING_ON, GOING_ON]
+
+
+def test_what_is_not_tried_any_more_silences_nothing(patience: Patience, said: list[str]) -> None:
+    stall(patience, "note")
+    stall(patience, "cycle", since=FORGET_AFTER_S + TELL_AFTER_S)
+    assert said == [WAITING, WAITING]
+    patience.over("cycle")
+    assert said == [WAITING, WAITING, GOING_ON]
