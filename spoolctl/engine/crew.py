@@ -158,6 +158,8 @@ class Crew:
                     # They still have descriptors open, and count as processes.
                     self.tidy()
                     continue
+                if self.reports:
+                    break  # what has ended keeps its files open until that is recorded
                 mono = self._mono()
                 self._patience.pause("start", error, mono)
                 self._deadlines.sooner("again", mono + RESOURCES_PAUSE_S)

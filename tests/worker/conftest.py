@@ -21,6 +21,13 @@ QUICK = {
 }
 """Short times, so that a test of recovery does not take half a minute."""
 
+EAGER = (
+    "-c",
+    "from spoolctl.engine import ahead; ahead.SHORT_S = 60.0;"
+    " from spoolctl.__main__ import main; main()",
+)
+"""A worker for which commands are short, however busy the machine."""
+
 
 class Bench:
     """A queue, and what a test does to it from outside."""

@@ -25,15 +25,9 @@ from spoolctl.engine.station import Station
 from spoolctl.store import open_store
 from tests.conformance.kit import Clock, Desk, success
 from tests.helpers import eventually
-from tests.worker.conftest import Bench, alive
+from tests.worker.conftest import EAGER, Bench, alive
 
 SHORT = [["true"]] * (2 * STREAK)
-EAGER = (
-    "-c",
-    "from spoolctl.engine import ahead; ahead.SHORT_S = 60.0;"
-    " from spoolctl.__main__ import main; main()",
-)
-"""A worker for which commands are short, however busy the machine."""
 PATIENT = ("-c", f"from spoolctl.engine import crew; crew.HOLD_S = 60.0; {EAGER[1]}")
 """One that gives nothing back by itself, too."""
 

@@ -20,7 +20,7 @@ import pytest
 
 from spoolctl import Queue
 from tests.helpers import clean_env, eventually
-from tests.worker.conftest import Bench, alive
+from tests.worker.conftest import EAGER, Bench, alive
 
 
 def test_a_long_foreign_lock_loses_no_result(bench: Bench) -> None:
@@ -160,7 +160,7 @@ def test_what_was_recorded_keeps_no_descriptors_from_the_next_commands(bench: Be
     with Queue(bench.db) as queue:
         queue.add_many([["true"]] * 200)
     worker = bench.work(
-        "--drain", "-j", "8",
+        "--drain", "-j", "8", program=EAGER,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (44, 44)),
     )  # fmt: skip
     _, log = worker.communicate(timeout=60)
