@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from spoolctl.core.display import command
 from spoolctl.core.records import JobFilter, Want
 from spoolctl.store import open_store
 from spoolctl.store.sqlite import finding, sorting
@@ -63,3 +65,22 @@ def test_a_clock_that_was_wrong_for_a_while_does_not_hide_who_was_started(desk: 
         assert desk.find(limit, sort="started", reverse=True) == [job_id for _, job_id in first]
         last = sorted(ran, reverse=True)[:limit]
         assert desk.find(limit, sort="started") == [job_id for _, job_id in last]
+
+
+def test_every_part_of_every_command_line_is_found(desk: Desk) -> None:
+    """Also where it begins or ends inside of an escape."""
+    dice = random.Random(5)
+    odd = [*"\n\t\r\x1b\x01\x7f\x85\u2028\u200b\u200d\ue000", "\udc80", "\U0001f600", "\U000e0001"]
+    characters = [*"abcefnrtuxU0189 '\"\\$&|/-", "é", "日", *odd]
+    jobs = [
+        job(*("".join(dice.choices(characters, k=dice.randrange(1, 12))) for _ in range(2)))
+        for _ in range(100)
+    ]
+    desk.store.add(jobs, now=desk.clock.now())
+    shown = {one.id: command(one.argv) for one in desk.store.find(JobFilter(), limit=-1)}
+    for line in shown.values():
+        for _ in range(15):
+            start = dice.randrange(len(line))
+            text = line[start : start + dice.randrange(1, 14)]
+            expected = [job_id for job_id, each in shown.items() if text in each]
+            assert desk.find(-1, command=text) == expected, text

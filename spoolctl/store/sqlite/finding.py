@@ -389,20 +389,29 @@ def _command_test(text: str) -> Clause:
     """A part of the command line as it is shown.
 
     What is shown is made in Python; before that the stored text is looked at, which for most
-    jobs is enough to tell that they do not match. Letters stand in it as they are shown,
-    unless something has to be escaped, here (a backslash) or there (not ASCII).
+    jobs is enough to tell that they do not match. All ASCII but spaces, quotes and backslashes
+    stands in it as it is shown, next to the same characters, unless it belongs to an escape (a
+    backslash, and letters and digits behind it).
     """
     import re
 
     exact = Clause("shows(jobs.argv, ?)", (text,))
-    longest = max(re.findall(r"[A-Za-z0-9_@%+=:,./-]+", text), key=len, default="")
-    if not longest:
-        return exact
+    word = r"[!#-&(-\[\]-~]+"
+    # The first escape may begin before the text does.
+    surely = re.sub(r"(?:^\\?|\\)[ntrexuU]?[0-9a-f]{0,8}", " ", text)
+    longest = max(re.findall(word, surely), key=len, default="")
+    if longest:
+        return Clause(f"instr(jobs.argv, ?) > 0 AND {exact.text}", (longest, *exact.values))
+    # Else what matches contains it as it is, or is a text in which something is escaped.
     maybe = (
-        "(instr(jobs.argv, ?) > 0 OR instr(jobs.argv, char(92)) > 0"
-        " OR length(jobs.argv) < length(CAST(jobs.argv AS BLOB)))"
+        "instr(jobs.argv, char(92)) > 0 OR instr(jobs.argv, char(127)) > 0"
+        " OR length(jobs.argv) < length(CAST(jobs.argv AS BLOB))"
     )
-    return Clause(f"{maybe} AND {exact.text}", (longest, *exact.values))
+    if text.isascii():
+        maybe += " OR instr(jobs.argv, ?) > 0"
+        longest = max(re.findall(word, text), key=len, default="")
+        exact = exact._replace(values=(longest, text))
+    return Clause(f"({maybe}) AND {exact.text}", exact.values)
 
 
 def _shows(argv: str, text: str) -> bool:
