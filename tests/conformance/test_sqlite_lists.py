@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from spoolctl.core.display import command
 from spoolctl.core.records import JobFilter, Want
+from spoolctl.core.states import State
 from spoolctl.store import open_store
 from spoolctl.store.sqlite import finding, sorting
-from tests.conformance.kit import Clock, Desk, job, success
+from tests.conformance.kit import Clock, Desk, failure, job, success
 from tests.conformance.test_asking import compare_with_a_filter_over_everything
 
 
@@ -32,6 +35,7 @@ def test_what_is_chosen_in_long_queues_finds_the_same(
     monkeypatch.setattr(finding, "_STREAMS", streams)
     monkeypatch.setattr(finding, "_PRIORITIES", streams)
     monkeypatch.setattr(sorting, "_LEVELS", few)
+    monkeypatch.setattr(sorting, "_MILE", few // 2)
     compare_with_a_filter_over_everything(desk)
 
 
@@ -63,3 +67,61 @@ def test_a_clock_that_was_wrong_for_a_while_does_not_hide_who_was_started(desk: 
         assert desk.find(limit, sort="started", reverse=True) == [job_id for _, job_id in first]
         last = sorted(ran, reverse=True)[:limit]
         assert desk.find(limit, sort="started") == [job_id for _, job_id in last]
+
+
+def test_what_is_queued_is_sorted_by_its_next_run_whatever_it_waits_for(desk: Desk) -> None:
+    dice = random.Random(3)
+    for _ in range(60):
+        fields = dice.choice(
+            [{}, {"delay_s": dice.uniform(1, 900)}, {"run_at": desk.clock.at + 300}]
+        )
+        priority = dice.randrange(12)
+        new = [job(queue=dice.choice("ab"), priority=priority, **fields) for _ in range(15)]
+        desk.store.add(new, now=desk.clock.now())
+        desk.clock.advance(dice.uniform(0, 20))
+        if dice.random() < 0.1:
+            desk.clock.step(dice.choice([400.0, -400.0]))
+        for number, one in enumerate(desk.claim(3)):
+            if number == 0:
+                desk.retry(one.job_id, force=True)  # held: its processes may still live
+            else:
+                desk.report(failure(one))
+    desk.claim(4)
+    everything = desk.store.find(JobFilter(), limit=-1)
+    for _ in range(300):
+        states = dice.choice([(State.QUEUED,), (State.QUEUED, State.RUNNING)])
+        queue, lowest = dice.choice([None, "a", "b"]), dice.choice([None, 0, 5, 99])
+        limit, reverse = dice.choice([1, 20, 100]), dice.random() < 0.5
+        matching = sorted(
+            (
+                (one.next_run_at, one.id)
+                for one in everything
+                if one.state in states
+                and queue in (None, one.queue)
+                and one.priority >= (lowest or 0)
+            ),
+            reverse=reverse,
+        )
+        found = desk.find(
+            limit, sort="next-run", reverse=reverse, states=states, queue=queue, priority_min=lowest
+        )
+        assert found == [job_id for _, job_id in matching[:limit]]
+
+
+def test_every_part_of_every_command_line_is_found(desk: Desk) -> None:
+    """Also where it begins or ends inside of an escape."""
+    dice = random.Random(5)
+    odd = [*"\n\t\r\x1b\x01\x7f\x85\u2028\u200b\u200d\ue000", "\udc80", "\U0001f600", "\U000e0001"]
+    characters = [*"abcefnrtuxU0189 '\"\\$&|/-", "é", "日", *odd]
+    jobs = [
+        job(*("".join(dice.choices(characters, k=dice.randrange(1, 12))) for _ in range(2)))
+        for _ in range(100)
+    ]
+    desk.store.add(jobs, now=desk.clock.now())
+    shown = {one.id: command(one.argv) for one in desk.store.find(JobFilter(), limit=-1)}
+    for line in shown.values():
+        for _ in range(15):
+            start = dice.randrange(len(line))
+            text = line[start : start + dice.randrange(1, 14)]
+            expected = [job_id for job_id, each in shown.items() if text in each]
+            assert desk.find(-1, command=text) == expected, text

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -236,6 +237,9 @@ OPERATIONS: dict[str, Callable[[Desk], object]] = {
     "list by priority, highest first": lambda desk: desk.find(20, sort="priority"),
     "list of a queue by priority": lambda desk: desk.find(20, sort="priority", queue="q1"),
     "list latest ends": lambda desk: desk.find(20, sort="finished", states=(State.DONE,)),
+    "list latest ends by a tag": lambda desk: desk.find(
+        20, sort="finished", tags=(("all", "x"),), states=(State.DONE, State.DEAD)
+    ),
     "list first ends": lambda desk: desk.find(20, sort="finished", reverse=True),
     "list since by priority": lambda desk: desk.find(
         20, sort="priority", since=desk.clock.at + 99.0
@@ -308,6 +312,41 @@ def test_the_work_does_not_grow_with_the_queue(
     few, many = cost(small, lambda: action(small)), cost(large, lambda: action(large))
     # To read six thousand rows takes several hundred hundreds.
     assert many <= max(1.5 * few + 10, 60), f"{few} -> {many} hundred steps"
+
+
+@pytest.mark.parametrize("sort", ["finished", "priority"])
+def test_sorting_what_lies_behind_everything_else_reads_little_of_that(
+    desk: Desk, sort: str
+) -> None:
+    """A lane, and a tag, that were in use long ago: what is newer is not all looked through."""
+    old = [job(queue="old", tags=(("batch", "7"),) if n < 400 else ()) for n in range(600)]
+    new = [job(priority=1) for _ in range(9_000)]
+    for jobs in (old, new):
+        desk.store.add(jobs, now=desk.clock.now())
+        while claimed := desk.claim(500):
+            desk.report(*[success(one) for one in claimed])
+        desk.clock.advance(1.0)
+    parts: list[tuple[int, dict[str, Any]]] = [
+        (600, {"queue": "old"}),
+        (400, {"tags": (("batch", "7"),)}),
+    ]
+    for last, each in parts:
+        first, final = range(1, 21), range(last, last - 20, -1)
+        for reverse, expected in ((True, first), (False, final)):
+            look = partial(desk.find, 20, sort=sort, reverse=reverse, **each)
+            assert cost(desk, look) < 500
+            assert look() == list(expected)
+
+
+def test_what_is_ready_is_sorted_by_its_next_run_without_reading_it_all(desk: Desk) -> None:
+    looks = (
+        partial(desk.find, 20, sort="next-run", states=(State.QUEUED,), queue=q)
+        for q in (None, "q1")
+    )
+    jobs = [job(queue=f"q{n % 3}", priority=n % 5) for n in range(6_000)]
+    desk.store.add(jobs, now=desk.clock.now())
+    for look in looks:
+        assert cost(desk, look) < 60
 
 
 def test_counting_is_never_done_by_counting(desk: Desk) -> None:

@@ -27,6 +27,7 @@ _PRIORITIES = 300
 _STREAMS = 20
 # Stands for all lanes: no lane has an empty name.
 ANY = ""
+HELD = "state = 'queued' AND ready = 0 AND due IS NULL"
 # How far times may be out of order: a submitter reads the clock before it waits for the lock;
 # and so many jobs in a row may have been added while the clock was wrong.
 _SLACK_S = 60.0
@@ -173,7 +174,7 @@ class Finding(Asking):
         if pairs is not None and size_of(pairs) <= FEW:
             return [by_lane(pair) for pair in pairs]
         if wanted.tags:
-            return [_by_tag(*_narrowest(wanted.tags))]
+            return [by_tag(*_narrowest(wanted.tags))]
         if wanted.priority_min is None:
             return None if pairs is None else [by_lane(pair) for pair in pairs]
         if pairs is None:
@@ -195,7 +196,7 @@ class Finding(Asking):
 
     def _few(self, wanted: JobFilter) -> list[Branch] | None:
         """A tag, or priorities, of so few jobs that nothing can be much better, if there is one."""
-        single = [_by_tag(*tag) for tag in wanted.tags]
+        single = [by_tag(*tag) for tag in wanted.tags]
         if wanted.priority_min is not None:
             single.append(indexed("jobs_by_priority", "priority >= ?", wanted.priority_min))
         for branch in single:
@@ -261,20 +262,18 @@ class Finding(Asking):
         What is important is done first: many jobs of a high priority, hardly one of them
         queued, is what a queue at work looks like.
         """
-        lane, place = ((), "anywhere") if pair.queue == ANY else ((pair.queue,), "in_lane")
-        test = "queue = ? AND " if lane else ""
         level = "priority = ?" if exactly else "priority >= ?"
         branches = [
-            indexed(f"ready_{place}", f"{test}ready = 1 AND {level}", *lane, lowest),
-            indexed("held", f"{test}state = 'queued' AND ready = 0 AND due IS NULL", *lane),
+            marked("ready_{}", f"ready = 1 AND {level}", pair.queue, lowest),
+            marked("held", HELD, pair.queue),
         ]
-        test += f"due_clock = ? AND {level} AND due IS NOT NULL"
+        test = f"due_clock = ? AND {level} AND due IS NOT NULL"
         branches += [
-            indexed(f"due_{place}_by_priority", test, *lane, clock, lowest)
+            marked("due_{}_by_priority", test, pair.queue, clock, lowest)
             for (clock,) in self._c.execute(sql.CLOCKS_IN_USE)
         ]
         # In the order of ids, about limit * jobs / matching ones of the lane are read.
-        most = max(FEW, math.isqrt(max(limit, 0) * pair.size)) if lane else _MARKS
+        most = _MARKS if pair.queue == ANY else max(FEW, math.isqrt(max(limit, 0) * pair.size))
         some = [branch for branch in branches if self._has_more(branch, 0)]
         return None if any(self._has_more(branch, most) for branch in some) else some
 
@@ -389,20 +388,29 @@ def _command_test(text: str) -> Clause:
     """A part of the command line as it is shown.
 
     What is shown is made in Python; before that the stored text is looked at, which for most
-    jobs is enough to tell that they do not match. Letters stand in it as they are shown,
-    unless something has to be escaped, here (a backslash) or there (not ASCII).
+    jobs is enough to tell that they do not match. All ASCII but spaces, quotes and backslashes
+    stands in it as it is shown, next to the same characters, unless it belongs to an escape (a
+    backslash, and letters and digits behind it).
     """
     import re
 
     exact = Clause("shows(jobs.argv, ?)", (text,))
-    longest = max(re.findall(r"[A-Za-z0-9_@%+=:,./-]+", text), key=len, default="")
-    if not longest:
-        return exact
+    word = r"[!#-&(-\[\]-~]+"
+    # The first escape may begin before the text does.
+    surely = re.sub(r"(?:^\\?|\\)[ntrexuU]?[0-9a-f]{0,8}", " ", text)
+    longest = max(re.findall(word, surely), key=len, default="")
+    if longest:
+        return Clause(f"instr(jobs.argv, ?) > 0 AND {exact.text}", (longest, *exact.values))
+    # Else what matches contains it as it is, or is a text in which something is escaped.
     maybe = (
-        "(instr(jobs.argv, ?) > 0 OR instr(jobs.argv, char(92)) > 0"
-        " OR length(jobs.argv) < length(CAST(jobs.argv AS BLOB)))"
+        "instr(jobs.argv, char(92)) > 0 OR instr(jobs.argv, char(127)) > 0"
+        " OR length(jobs.argv) < length(CAST(jobs.argv AS BLOB))"
     )
-    return Clause(f"{maybe} AND {exact.text}", (longest, *exact.values))
+    if text.isascii():
+        maybe += " OR instr(jobs.argv, ?) > 0"
+        longest = max(re.findall(word, text), key=len, default="")
+        exact = exact._replace(values=(longest, text))
+    return Clause(f"({maybe}) AND {exact.text}", exact.values)
 
 
 def _shows(argv: str, text: str) -> bool:
@@ -419,6 +427,13 @@ def _shows(argv: str, text: str) -> bool:
 def indexed(index: str, test: str, *values: object) -> Branch:
     """Jobs by an index whose entries of this condition come in the order of ids."""
     return Branch(f"jobs INDEXED BY {index}", "jobs.id", Clause(test, values))
+
+
+def marked(index: str, test: str, queue: str, *values: object) -> Branch:
+    """Queued jobs of a lane, or of all, by an index of marks (`{}`: of which there are two)."""
+    if queue == ANY:
+        return indexed(index.format("anywhere"), test, *values)
+    return indexed(index.format("in_lane"), f"queue = ? AND {test}", queue, *values)
 
 
 def size_of(pairs: list[Pair]) -> int:
@@ -449,7 +464,8 @@ def _narrowest(tags: tuple[tuple[str, str | None], ...]) -> tuple[str, str | Non
     return min(tags, key=lambda tag: tag[1] is None)
 
 
-def _by_tag(key: str, value: str | None) -> Branch:
+def by_tag(key: str, value: str | None) -> Branch:
+    """The jobs with a tag."""
     source = "tags CROSS JOIN jobs ON jobs.id = tags.job"
     if value is None:
         return Branch(source, "tags.job", Clause("tags.key = ?", (rows.storable(key),)))

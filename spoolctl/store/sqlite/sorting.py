@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import closing
+
 from spoolctl.core.limits import LIMITS
 from spoolctl.core.records import JobFilter
 from spoolctl.core.states import State
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.store.sqlite import sql
 from spoolctl.store.sqlite.finding import (
+    ANY,
     FEW,
+    HELD,
     Branch,
     Clause,
     Finding,
     Pair,
     by_lane,
+    by_tag,
     condition,
     direction,
     indexed,
+    marked,
     size_of,
 )
 
@@ -32,6 +39,7 @@ ENDED = Clause("jobs.finished_at IS NOT NULL", ())
 UNFINISHED = Clause("jobs.finished_at IS NULL", ())
 # So many priorities of a lane are looked at one by one, before all of it is sorted.
 _LEVELS = 40
+_MILE = 32
 
 
 class Order(NamedTuple):
@@ -50,6 +58,10 @@ ORDERS = {
 """`SORTS` but `id`. Of equal ones, the ids decide in the same direction."""
 
 
+class _TooFarError(Exception):
+    """So many rows were read in order that it is better to sort what matches."""
+
+
 class Sorting:
     """One question, inside the store's read transaction."""
 
@@ -64,6 +76,7 @@ class Sorting:
         self._by_index = f"{self._column} {way}, {self._by_id}"
         # Without a time: last, whatever the direction.
         self._by_value = f"{self._column} IS NULL, {self._by_index}"
+        self._most = 0
 
     def ids(self, wanted: JobFilter, limit: int) -> list[int]:
         """Ids of the jobs, in order."""
@@ -81,17 +94,20 @@ class Sorting:
         self, wanted: JobFilter, limit: int, pairs: list[Pair] | None
     ) -> set[Entry] | None:
         """All that can be among the first, where an index has the order and pays."""
-        if limit < 0 or wanted.tags or wanted.ids:
-            return None
-        if self._sort not in ("finished", "priority"):
+        if limit < 0 or wanted.ids or self._sort == "started":
             return None
         if not self._index_pays(wanted, limit, pairs):
             return None
-        if self._sort == "finished":
-            return self._by_end(wanted, limit, pairs)
-        if wanted.queue is None or pairs is None:
-            return self._by_priority(wanted, limit)
-        return self._by_priority_in_lane(wanted, limit, pairs)
+        try:
+            if self._sort == "finished":
+                return self._by_end(wanted, limit, pairs)
+            if self._sort == "next-run":
+                return None if pairs is None else self._by_next_run(wanted, limit, pairs)
+            if wanted.queue is None or pairs is None or wanted.tags:
+                return self._by_priority(wanted, limit)
+            return self._by_priority_in_lane(wanted, limit, pairs)
+        except _TooFarError:
+            return None
 
     def _drivers(self, wanted: JobFilter) -> list[Branch]:
         """What yields the fewest rows without any order."""
@@ -101,7 +117,8 @@ class Sorting:
     def _index_pays(self, wanted: JobFilter, limit: int, pairs: list[Pair] | None) -> bool:
         """Whether to read in order, testing each row, is less work than to sort what matches.
 
-        In order, about limit * total / matching rows are read, if they lie evenly.
+        In order, about limit * total / matching rows are read, if they lie evenly. If they do
+        not, or other filters match far less, `_walk` gives up after some more.
         """
         first, last = self._execute(sql.FIRST_AND_LAST_JOB_ID).fetchone()
         if first is None:
@@ -112,7 +129,10 @@ class Sorting:
         matching: int = max(0, high - low - 1)
         if pairs is not None:
             matching = min(matching, size_of(pairs))
-        return matching * matching > limit * total
+        enough = math.isqrt(limit * total)
+        self._most = 4 * enough
+        tags = (by_tag(*tag) for tag in wanted.tags)
+        return matching > enough and all(self._store._has_more(tag, enough) for tag in tags)
 
     def _by_end(self, wanted: JobFilter, limit: int, pairs: list[Pair] | None) -> set[Entry]:
         """Each state's by its index, or by lane where that has few of them; then, if there is
@@ -126,17 +146,34 @@ class Sorting:
             else:
                 test = "state = ? AND finished_at IS NOT NULL"
                 branch = indexed("jobs_by_end", test, state.value)
-                found |= self._entries([branch], wanted, limit, self._by_index)
+                found |= self._walk(branch, wanted, limit)
         if len(found) < limit:
-            drivers = self._drivers(wanted)
+            branches = self._store._branches(wanted, limit, self._ascending)
+            drivers = [TABLE] if branches is None else branches
             found |= self._entries(drivers, wanted, limit, self._by_id, UNFINISHED)
         return found
 
+    def _by_next_run(self, wanted: JobFilter, limit: int, pairs: list[Pair]) -> set[Entry] | None:
+        """Queued jobs by their marks: the ready ones of each priority in order, and all that
+        wait. None where there are many of another state, or too many priorities."""
+        others = [pair for pair in pairs if pair.state is not State.QUEUED]
+        if size_of(others) > FEW:
+            return None
+        priorities = self._store._different_priorities(_lowest(wanted), _LEVELS)
+        if len(priorities) > _LEVELS:
+            return None
+        lane = ANY if wanted.queue is None else wanted.queue
+        rest = [by_lane(pair) for pair in others]
+        rest += [marked("held", HELD, lane), marked("due_{}", "due IS NOT NULL", lane)]
+        found = self._entries(rest, wanted, limit, self._by_index)
+        for priority in priorities:
+            ready = marked("ready_{}", "ready = 1 AND priority = ?", lane, priority)
+            found |= self._walk(ready, wanted, limit)
+        return found
+
     def _by_priority(self, wanted: JobFilter, limit: int) -> set[Entry]:
-        lowest = wanted.priority_min
-        floor = LIMITS["priority"].minimum if lowest is None else lowest
-        branch = indexed("jobs_by_priority", "priority >= ?", floor)
-        return self._entries([branch], wanted, limit, self._by_index)
+        branch = indexed("jobs_by_priority", "priority >= ?", _lowest(wanted))
+        return self._walk(branch, wanted, limit)
 
     def _by_priority_in_lane(self, wanted: JobFilter, limit: int, pairs: list[Pair]) -> set[Entry]:
         """A lane's queued jobs priority by priority, as its marks have them; and the others."""
@@ -168,6 +205,29 @@ class Sorting:
             found |= self._entries(few or [branch], wanted, left, self._by_id, one)
         return found
 
+    def _walk(self, branch: Branch, wanted: JobFilter, limit: int) -> set[Entry]:
+        """The first of a branch in the order of its index, unless they lie too far apart."""
+        fits, values = condition(TABLE, wanted)
+        # Of those that do not fit, one in so many is yielded, too: to see how far it has come.
+        query = (
+            f"SELECT {self._column}, jobs.id, CASE WHEN {fits} THEN 1 ELSE 0 END"
+            f" FROM {branch.source} WHERE {branch.clause.text}"
+            f" AND CASE WHEN {fits} THEN 1 ELSE jobs.id % {_MILE} = 0 END ORDER BY {self._by_index}"
+        )
+        found: set[Entry] = set()
+        miles = self._most // _MILE
+        with closing(self._execute(query, [*values, *branch.clause.values, *values])) as rows:
+            for value, job_id, is_fit in rows:
+                if is_fit:
+                    found.add((value, job_id))
+                    if len(found) >= limit:
+                        break
+                elif miles == 0:
+                    raise _TooFarError
+                else:
+                    miles -= 1
+        return found
+
     def _entries(
         self,
         branches: list[Branch],
@@ -193,3 +253,7 @@ class Sorting:
         never = sorted([each[1] for each in found if each[0] is None], reverse=falling)
         ids = [*(job_id for _, job_id in timed), *never]
         return ids if limit < 0 else ids[:limit]
+
+
+def _lowest(wanted: JobFilter) -> int:
+    return LIMITS["priority"].minimum if wanted.priority_min is None else wanted.priority_min
