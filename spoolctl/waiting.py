@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import select
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -14,6 +13,7 @@ from spoolctl.core.states import SETTLED
 from spoolctl.engine.clock import mono
 from spoolctl.errors import NotFound, WaitTimeout
 from spoolctl.folders import make_folder
+from spoolctl.pauses import pause
 from spoolctl.process.bell import Bell
 
 TYPE_CHECKING = False
@@ -98,7 +98,7 @@ def until_settled(
             if left <= 0:
                 raise wait_timeout(pending)
             waiter.sleep(min(left, look_at - mono()))
-        time.sleep(max(0.0, looked_mono + BURST_LOOK_S - mono()))
+        pause(max(0.0, looked_mono + BURST_LOOK_S - mono()))
 
 
 def look_for_settled(store: Store, ids: Sequence[int], seen: dict[int, Job]) -> tuple[int, ...]:

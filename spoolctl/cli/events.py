@@ -10,6 +10,7 @@ from spoolctl.cli.parse import UsageError
 from spoolctl.cli.render import OutputClosed, OutputFailed
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Verb
 from spoolctl.errors import NotFound, SpoolError
+from spoolctl.pauses import pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ def _queue_by(app: App, until_mono: float | None) -> Queue | None:
             if left <= 0:
                 return None
             app.out.check_reader()
-            time.sleep(min(left, STARTUP_POLL_S))
+            pause(min(left, STARTUP_POLL_S))
 
 
 # -- following ------------------------------------------------------------------------------
@@ -293,7 +294,7 @@ class _Stream:
                 if not waiter.sleep(left, watch=self._app.out.stdout):
                     raise OutputClosed
             # What comes alone is printed at once; of what comes in a burst, much at a time.
-            time.sleep(max(0.0, looked_mono + BURST_LOOK_S - time.monotonic()))
+            pause(max(0.0, looked_mono + BURST_LOOK_S - time.monotonic()))
 
     def _print_page(self, queue: Queue) -> bool:
         """Print the next events; False if there are no more to be printed now."""

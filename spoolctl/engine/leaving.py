@@ -6,13 +6,13 @@ from recovering what it has left.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from spoolctl.engine.crew import Crew
 from spoolctl.engine.patience import Patience
 from spoolctl.engine.station import Station
 from spoolctl.errors import SafetyBlock, SpoolError, StoreBusy
+from spoolctl.pauses import pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _insist(call: Callable[[], None], clock: Clock, patience: Patience) -> None:
         except StoreBusy as busy:
             now = clock.now().mono
             if now < until:
-                time.sleep(patience.pause("unregister", busy, now))
+                pause(patience.pause("unregister", busy, now))
                 continue
         except (SpoolError, OSError):
             pass

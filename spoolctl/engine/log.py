@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from spoolctl.core.display import visible
+from spoolctl.pauses import pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class LineLog:
                 break
             self.flush()
             if self._left == left:
-                time.sleep(FINISH_S / 100)  # a terminal with too little room
+                pause(FINISH_S / 100)  # a terminal with too little room
             else:
                 left, until = self._left, time.monotonic() + FINISH_S
         if self._fd != self._given:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine.stream_files import remove_streams
+from spoolctl.pauses import pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,8 +50,8 @@ def prune(
         freed += remove_streams(store.path, step.tokens, dry_run=dry_run)
         more = step.more
         if more:
-            time.sleep(PAUSE_S)
+            pause(PAUSE_S)
     if jobs and not dry_run:
         while store.compact(pages=COMPACT_PAGES):
-            time.sleep(PAUSE_S)
+            pause(PAUSE_S)
     return PruneResult(jobs, attempts, events, freed)

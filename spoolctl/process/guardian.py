@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 
+from spoolctl.pauses import pause
 from spoolctl.process import spawn
 from spoolctl.process.roster import read_roster
 from spoolctl.process.search import Target
@@ -109,7 +110,7 @@ class Guardian:
         while not self._collect():
             if time.monotonic() >= until:
                 return False
-            time.sleep(pause_s)
+            pause(pause_s)
             pause_s = min(2 * pause_s, 0.02)
         return True
 

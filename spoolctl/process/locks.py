@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from contextlib import suppress
 
 _PROBE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -40,7 +39,9 @@ def take(path: str) -> int | None:
             os.close(fd)
             raise
         os.close(fd)
-        time.sleep(_TRY_AGAIN_S)
+        from spoolctl.pauses import pause
+
+        pause(_TRY_AGAIN_S)
     return None
 
 

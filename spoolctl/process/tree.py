@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
+from spoolctl.pauses import pause
 from spoolctl.process.ending import Ending
 from spoolctl.process.search import ALL_NETS, Found, Snapshot, Target
 from spoolctl.process.table import Proc
@@ -53,7 +54,7 @@ def end_all(
             wake = min(due for due, _ in waiting)
             if until_mono is not None:
                 wake = min(wake, until_mono)
-            time.sleep(max(0.0, wake - now))
+            pause(max(0.0, wake - now))
     return [ending for _, ending in waiting]
 
 

@@ -1,11 +1,13 @@
 /* Shifts the wall clock of one process, for LD_PRELOAD, by the seconds in a file.
  *
  * CLOCK_OFFSET names a file that holds one double; it is mapped, so that a step is seen at once.
- * Only CLOCK_REALTIME is shifted: CLOCK_MONOTONIC and CLOCK_BOOTTIME never jump. For this
- * process alone: its environment is cleaned before main() runs.
+ * Only CLOCK_REALTIME is shifted: CLOCK_MONOTONIC and CLOCK_BOOTTIME never jump. As under
+ * libfaketime, nothing can sleep until a time on another clock. For this process alone: its
+ * environment is cleaned before main() runs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -65,4 +67,15 @@ time_t time(time_t *now)
     if (now != NULL)
         *now = exact.tv_sec;
     return exact.tv_sec;
+}
+
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left)
+{
+    static int (*real)(clockid_t, int, const struct timespec *, struct timespec *);
+    if (offset != NULL && (flags & TIMER_ABSTIME))
+        return EINVAL;
+    if (real == NULL)
+        real = (int (*)(clockid_t, int, const struct timespec *, struct timespec *))dlsym(
+            RTLD_NEXT, "clock_nanosleep");
+    return real(clock, flags, until, left);
 }

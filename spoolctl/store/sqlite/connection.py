@@ -222,7 +222,9 @@ class Connection:
                 raise self._busy() from None
             # About as long again as until now: most transactions are over in less than 1 ms.
             pause_s = min(max(waited_s, SHORTEST_PAUSE_S), longest_s)
-            time.sleep(pause_s * (0.5 + spread()))
+            from spoolctl.pauses import pause
+
+            pause(pause_s * (0.5 + spread()))
 
     def sync_fully(self) -> None:
         """From here on commits are synced to disk before they return."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -61,7 +60,9 @@ def open_connection(path: str, *, create: bool, wait_s: float) -> Connection:
     except SpoolError as error:
         if not isinstance(error, StoreFailing) and getattr(error, "kind", "") != "damaged":
             raise
-    time.sleep(LOOK_AGAIN_S)
+    from spoolctl.pauses import pause
+
+    pause(LOOK_AGAIN_S)
     return _open(path, create=create, wait_s=wait_s)
 
 
