@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from spoolctl.core.paths import waiters_dir
+from spoolctl.core.pauses import pause
 from spoolctl.core.states import SETTLED
 from spoolctl.engine.clock import mono
 from spoolctl.errors import NotFound, WaitTimeout
 from spoolctl.folders import make_folder
-from spoolctl.pauses import pause
 from spoolctl.process.bell import Bell
 
 TYPE_CHECKING = False

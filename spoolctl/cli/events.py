@@ -9,8 +9,8 @@ from spoolctl.cli import members, render
 from spoolctl.cli.parse import UsageError
 from spoolctl.cli.render import OutputClosed, OutputFailed
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Verb
+from spoolctl.core.pauses import pause
 from spoolctl.errors import NotFound, SpoolError
-from spoolctl.pauses import pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -97,8 +97,9 @@ VERB = Verb(
 def run(args: Args, app: App) -> int:
     """Read it all in one snapshot."""
     found = app.queue.detail(args.id)
-    if found.job.state is State.RUNNING:
-        # A note of earlier, if there is one, may be of when its worker still lived.
+    noted = found.recovery is not None and found.recovery.verdict == "dead"
+    if found.job.state is State.RUNNING and not noted:
+        # Nobody has tried to take it back yet, or at a time when its worker still lived.
         gone = app.queue.orphans().get(args.id)
         found = found if gone is None else found._replace(recovery=Recovery("dead", gone))
     captured = _captured(found, reveal=args.reveal)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from spoolctl.core.pauses import pause
 from spoolctl.engine.crew import Crew
 from spoolctl.engine.patience import Patience
 from spoolctl.engine.station import Station
 from spoolctl.errors import SafetyBlock, SpoolError, StoreBusy
-from spoolctl.pauses import pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

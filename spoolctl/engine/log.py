@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from spoolctl.core.display import visible
-from spoolctl.pauses import pause
+from spoolctl.core.pauses import pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

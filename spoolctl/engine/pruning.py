@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from spoolctl.core.pauses import pause
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine.stream_files import remove_streams
-from spoolctl.pauses import pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

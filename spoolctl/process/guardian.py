@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 
-from spoolctl.pauses import pause
+from spoolctl.core.pauses import pause
 from spoolctl.process import spawn
 from spoolctl.process.roster import read_roster
 from spoolctl.process.search import Target

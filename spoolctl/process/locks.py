@@ -39,7 +39,7 @@ def take(path: str) -> int | None:
             os.close(fd)
             raise
         os.close(fd)
-        from spoolctl.pauses import pause
+        from spoolctl.core.pauses import pause
 
         pause(_TRY_AGAIN_S)
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from spoolctl.pauses import pause
+from spoolctl.core.pauses import pause
 from spoolctl.process.ending import Ending
 from spoolctl.process.search import ALL_NETS, Found, Snapshot, Target
 from spoolctl.process.table import Proc

@@ -175,8 +175,8 @@ def test_what_cannot_be_read_holds_up_no_other_job(bench: WorkerBench) -> None:
     library = build("disk", bench.folder)
     other = bench.work(env=environment(library, bench.folder, bench.folder / "calls", fault))
     eventually(lambda: "reaped" in bench.trail(jobs[1]), what="the other one taken back")
-    recovery = eventually(lambda: bench.job(jobs[0])["recovery"], what="the reason")
-    assert "cannot be read (Input/output error: " in recovery["reason"]
+    why = "cannot be read (Input/output error: "
+    eventually(lambda: why in bench.job(jobs[0])["recovery"]["reason"], what="the reason")
     assert "reaped" not in bench.trail(jobs[0])
     other.kill()
     other.wait()

@@ -104,8 +104,10 @@ def test_a_container_waits_for_processes_that_it_cannot_see(bench: Bench) -> Non
         os.kill(victim, signal.SIGKILL)
     first.wait()
     second, inner = work_in_container(bench, "--poll-interval", "0.1")
-    recovery = eventually(lambda: bench.json("show", str(job))["job"]["recovery"])
-    assert recovery["verdict"] == "dead"
+    eventually(lambda: bench.job(job)["recovery"])
+    # First from us, who see that its worker has ended, then from the one who tries.
+    eventually(lambda: "no process" not in bench.job(job)["recovery"]["reason"])
+    assert bench.job(job)["recovery"]["verdict"] == "dead"
     assert bench.job(job)["state"] == "running"
     assert alive(pid)
     os.kill(pid, signal.SIGKILL)

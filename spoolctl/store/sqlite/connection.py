@@ -222,7 +222,7 @@ class Connection:
                 raise self._busy() from None
             # About as long again as until now: most transactions are over in less than 1 ms.
             pause_s = min(max(waited_s, SHORTEST_PAUSE_S), longest_s)
-            from spoolctl.pauses import pause
+            from spoolctl.core.pauses import pause
 
             pause(pause_s * (0.5 + spread()))
 

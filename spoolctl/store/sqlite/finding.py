@@ -396,8 +396,8 @@ def _command_test(text: str) -> Clause:
 
     exact = Clause("shows(jobs.argv, ?)", (text,))
     word = r"[!#-&(-\[\]-~]+"
-    # The first escape may begin before the text does.
-    surely = re.sub(r"(?:^\\?|\\)[ntrexuU]?[0-9a-f]{0,8}", " ", text)
+    # The first escape may begin before the text does, and a `$` be the first half of a quote.
+    surely = re.sub(r"(?:^\\?|\\)[ntrexuU]?[0-9a-f]{0,8}|\$(?='|$)", " ", text)
     longest = max(re.findall(word, surely), key=len, default="")
     if longest:
         return Clause(f"instr(jobs.argv, ?) > 0 AND {exact.text}", (longest, *exact.values))

@@ -60,7 +60,7 @@ def open_connection(path: str, *, create: bool, wait_s: float) -> Connection:
     except SpoolError as error:
         if not isinstance(error, StoreFailing) and getattr(error, "kind", "") != "damaged":
             raise
-    from spoolctl.pauses import pause
+    from spoolctl.core.pauses import pause
 
     pause(LOOK_AGAIN_S)
     return _open(path, create=create, wait_s=wait_s)
