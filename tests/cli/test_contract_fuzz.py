@@ -265,7 +265,7 @@ def test_invalid_words_create_nothing(verb: str, record_property: Count) -> None
 def test_any_words_are_answered(still: Scene, record_property: Count) -> None:
     cases: list[object] = []
 
-    @settings(max_examples=1000, **RELAXED)
+    @settings(max_examples=600, **RELAXED)
     @given(ANY_WORDS)
     def run(words: tuple[str, ...]) -> None:
         if accepted(words) is None:
@@ -311,7 +311,7 @@ def test_any_environment_is_answered(record_property: Count) -> None:
     cases: list[object] = []
     calls = [("add", "--", "true"), *((verb, *_example(verb)) for verb in READING)]
 
-    @settings(max_examples=800, **RELAXED)
+    @settings(max_examples=400, **RELAXED)
     @given(st.sampled_from(calls), st.booleans(), VARIABLES)
     def run(words: tuple[str, ...], as_json: bool, env: dict[str, str]) -> None:
         words = (words[0], "--json", *words[1:]) if as_json else words
@@ -439,7 +439,7 @@ def _is_unicode(text: str) -> bool:
 def test_any_config_file_is_answered(record_property: Count) -> None:
     cases: list[object] = []
 
-    @settings(max_examples=400, **RELAXED)
+    @settings(max_examples=250, **RELAXED)
     @given(CONTENTS, st.booleans())
     def run(content: bytes, as_json: bool) -> None:
         expected = validity(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
 import os
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,7 +81,22 @@ def can_build_wheels() -> bool:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("made")
+    """A folder for all processes that run these tests side by side: each thing is made once."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of the whole run
+    (folder / "made").mkdir(exist_ok=True)
+    return folder / "made"
+
+
+def once(made: Path, name: str, make: Callable[[Path], object]) -> str:
+    """The file of this name in `made`, made by the first who needs it."""
+    path = made / name
+    with open(made / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            make(path)
+    return str(path)
 
 
 @pytest.fixture(params=["checkout", "zipapp", "zipapp_run_directly", "installed"])
@@ -94,15 +110,13 @@ def program(request: pytest.FixtureRequest, made: Path, tmp_path: Path) -> Progr
     if request.param == "installed":
         if not can_build_wheels():
             pytest.skip("needs setuptools >= 70.1 to build a wheel without a network")
-        command = made / "venv/bin/spoolctl"
-        return Program((str(command if command.exists() else install(made)),), cwd, env)
-    pyz = made / "spoolctl.pyz"
-    if not pyz.exists():
-        build_zipapp(pyz)
+        command = once(made, "venv/bin/spoolctl", lambda _: install(made))
+        return Program((command,), cwd, env)
+    pyz = once(made, "spoolctl.pyz", build_zipapp)
     if request.param == "zipapp":
-        return Program((sys.executable, str(pyz)), cwd, env)
+        return Program((sys.executable, pyz), cwd, env)
     env["PATH"] = f"{os.path.dirname(sys.executable)}{os.pathsep}{env['PATH']}"
-    return Program((str(pyz),), cwd, env)
+    return Program((pyz,), cwd, env)
 
 
 def normal(text: str) -> str:
