@@ -65,7 +65,7 @@ def test_whatever_call_fails_nothing_is_lost(bench_of: BenchOf, name: str, error
 
 @pytest.mark.slow(seconds=12)
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EMFILE", "EROFS"])
-@pytest.mark.parametrize(("name", "sample"), [("work", 10), ("work after a kill", 2)])
+@pytest.mark.parametrize(("name", "sample"), [("work", 6), ("work after a kill", 2)])
 def test_whatever_call_of_a_worker_fails_nothing_is_lost(
     bench_of: BenchOf, name: str, sample: int, error: str
 ) -> None:
