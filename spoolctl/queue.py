@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
+    from spoolctl.core.records import Identity
     from spoolctl.engine.options import Helper, Progress, WorkOptions, WorkResult
     from spoolctl.engine.output import Piece, Reader
     from spoolctl.engine.pruning import PruneResult
+    from spoolctl.process.identity import Judgement
     from spoolctl.store.protocol import Store
     from spoolctl.waiting import Waiter
 
@@ -372,19 +374,21 @@ class Queue:
     def unserved(self, lanes: Iterable[str]) -> frozenset[str]:
         """Which of these queues no worker serves that may be alive."""
         from spoolctl.engine.serving import unserved
-        from spoolctl.process.identity import Evidence, judge
 
-        evidence = Evidence(self.path)
         names = [checks.named("lanes", checks.text, e) for e in checks.items("lanes", lanes)]
-        return unserved(self._store, names, lambda who, lock: judge(who, lock, evidence=evidence))
+        return unserved(self._store, names, self._judge())
 
     def orphans(self) -> dict[int, str]:
         """Running jobs whose worker is dead, with the proof; the next worker takes them back."""
         from spoolctl.engine.serving import orphans
+
+        return orphans(self._store, self._judge(), now=self._clock.now())
+
+    def _judge(self) -> Callable[[Identity, str], Judgement]:
         from spoolctl.process.identity import Evidence, judge
 
-        evidence, now = Evidence(self.path), self._clock.now()
-        return orphans(self._store, lambda *who: judge(*who, evidence=evidence), now=now)
+        evidence = Evidence(self.path)
+        return lambda who, lock: judge(who, lock, evidence=evidence)
 
     # -- output -----------------------------------------------------------------------------
 

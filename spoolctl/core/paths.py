@@ -41,6 +41,11 @@ def workers_dir(db_path: str) -> str:
     return os.path.join(db_path + ".d", "workers")
 
 
+def worker_lock(db_path: str, token: str) -> str:
+    """The lock file that the worker with this random id holds while it lives; its roster."""
+    return os.path.join(workers_dir(db_path), f"{token}.lock")
+
+
 def waiters_dir(db_path: str) -> str:
     """Where those who wait for an event keep their doorbells."""
     return os.path.join(db_path + ".d", "waiters")

@@ -302,9 +302,8 @@ class Crew:
 
     def give_back_unstarted(self) -> None:
         """What was not started yet will not be: the claims are taken back."""
-        reason = Reason.WORKER_SHUTDOWN
+        reason, text = Reason.WORKER_SHUTDOWN, attempt.SHUT_DOWN
         for claimed in self.unstarted:
-            text = attempt.SHUT_DOWN
             self._report_idle(claimed, AttemptState.ABANDONED, reason, text, started=False)
         self.unstarted.clear()
         self._deadlines.drop("held")

@@ -5,9 +5,7 @@ Changes nothing: opens the file for reading only, and judges workers as the reap
 
 from __future__ import annotations
 
-import os
-
-from spoolctl.core.paths import workers_dir
+from spoolctl.core.paths import worker_lock
 from spoolctl.core.records import Instant, WorkerRow
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.process.filesystem import file_system
@@ -56,10 +54,9 @@ def diagnose(db_path: str, *, now: Instant) -> Diagnosis:
 
 def _judge_all(db_path: str, contents: Contents) -> dict[int, Verdict]:
     evidence = Evidence(db_path)
-    folder = workers_dir(db_path)
     return {
         worker.id: judge(
-            worker.identity, os.path.join(folder, f"{worker.token}.lock"), evidence=evidence
+            worker.identity, worker_lock(db_path, worker.token), evidence=evidence
         ).verdict
         for worker in contents.workers
     }

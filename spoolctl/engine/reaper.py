@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from spoolctl.core.paths import workers_dir
+from spoolctl.core.paths import worker_lock, workers_dir
 from spoolctl.core.records import Identity, Instant, Reaped, Suspect, WorkerRow
 from spoolctl.core.states import AttemptState
 from spoolctl.engine import capture
@@ -105,7 +105,7 @@ class Reaper:
                 verdict = Judgement(Verdict.DEAD, "its worker is not registered")
             else:
                 if worker.id not in judged:
-                    judged[worker.id] = self.judge(worker.identity, self.lock_path(worker))
+                    judged[worker.id] = self.judge(worker.identity, self._lock_of(worker))
                 verdict = judged[worker.id]
             if verdict.verdict is Verdict.DEAD:
                 try:
@@ -122,9 +122,8 @@ class Reaper:
         for attempt_id in set(self._told) - nominated:
             del self._told[attempt_id]
 
-    def lock_path(self, worker: WorkerRow) -> str:
-        """The lock file that the worker holds while it lives."""
-        return os.path.join(workers_dir(self._store.path), f"{worker.token}.lock")
+    def _lock_of(self, worker: WorkerRow) -> str:
+        return worker_lock(self._store.path, worker.token)
 
     def _ask(self, who: Identity, lock_path: str) -> Judgement:
         return judge(who, lock_path, evidence=self._evidence)
@@ -137,7 +136,7 @@ class Reaper:
             who = suspect.worker.identity
             foreign = not self._can_see(who)
             same_boot = who.boot_id == now.boot_id
-            for entry in read_roster(self.lock_path(suspect.worker)):
+            for entry in read_roster(self._lock_of(suspect.worker)):
                 if entry.token == suspect.token and same_boot:
                     # A pid of another namespace means nothing here; its lock does.
                     pid, start = (None, None) if foreign else (entry.pid, entry.start)

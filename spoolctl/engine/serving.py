@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 
-from spoolctl.core.paths import workers_dir
+from spoolctl.core.paths import worker_lock
 from spoolctl.core.records import Identity, Instant, Suspect, WorkerRow
 from spoolctl.core.states import AttemptState
 from spoolctl.process.identity import Judgement, Verdict
@@ -27,11 +26,11 @@ def unserved(
     `judge` is asked with who it is and the path of its lock; only workers that `counts`
     accepts are looked at.
     """
-    left, folder = set(lanes), workers_dir(store.path)
+    left = set(lanes)
     for worker in store.workers():
         if not counts(worker) or (worker.lanes is not None and left.isdisjoint(worker.lanes)):
             continue
-        lock = os.path.join(folder, f"{worker.token}.lock")
+        lock = worker_lock(store.path, worker.token)
         if judge(worker.identity, lock).verdict is not Verdict.DEAD:
             left -= left if worker.lanes is None else set(worker.lanes)
     return frozenset(left)
@@ -52,13 +51,14 @@ def orphans(
 def _orphans(
     store: Store, judge: Callable[[Identity, str], Judgement], now: Instant
 ) -> list[tuple[Suspect, str]]:
-    folder, verdicts, found = workers_dir(store.path), dict[int, Judgement](), []
+    verdicts: dict[int, Judgement] = {}
+    found = []
     for each in store.suspects(threshold_s=0.0, now=now):
         worker = each.worker
         if worker is None or each.attempt_state is not AttemptState.RUNNING:
             continue
         if worker.id not in verdicts:
-            lock = os.path.join(folder, f"{worker.token}.lock")
+            lock = worker_lock(store.path, worker.token)
             verdicts[worker.id] = judge(worker.identity, lock)
         if verdicts[worker.id].verdict is Verdict.DEAD:
             found.append((each, verdicts[worker.id].reason))

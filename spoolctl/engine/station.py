@@ -10,7 +10,7 @@ import errno
 import os
 from contextlib import suppress
 
-from spoolctl.core.paths import waiters_dir, workers_dir
+from spoolctl.core.paths import waiters_dir, worker_lock, workers_dir
 from spoolctl.core.records import Identity
 from spoolctl.engine.attempt import Slot
 from spoolctl.engine.children import Children
@@ -43,7 +43,7 @@ class Station:
         make_folder(self._folder)
         if waits:
             make_folder(waiters_dir(db_path))
-        self._roster_path = os.path.join(self._folder, f"{self.token}.lock")
+        self._roster_path = worker_lock(db_path, self.token)
         self.roster = Roster.create(self._roster_path, slots)
         self.bells = [Bell.create(self._folder, self.token)]
         if waits:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
-from spoolctl.core.paths import support_dir, waiters_dir, workers_dir
+from spoolctl.core.paths import support_dir, waiters_dir, worker_lock, workers_dir
 from spoolctl.core.records import Identity, Instant
 from spoolctl.engine.capture import DRAFT
 from spoolctl.process import bell, locks
@@ -38,8 +38,7 @@ def sweep(
     dead = [
         worker.id
         for worker in store.silent_workers(threshold_s=threshold_s, now=now)
-        if judge(worker.identity, os.path.join(folder, f"{worker.token}.lock")).verdict
-        is Verdict.DEAD
+        if judge(worker.identity, worker_lock(store.path, worker.token)).verdict is Verdict.DEAD
     ]
     if dead:
         store.forget(dead, now=now)
@@ -60,7 +59,7 @@ def _sweep_workers(store: Store, folder: str) -> None:
         if not token or token in known or not (kind in _WORKER_FILES or _is_attempt_lock(kind)):
             continue
         path = os.path.join(folder, name)
-        if locks.is_held(os.path.join(folder, f"{token}.lock")) is True:
+        if locks.is_held(worker_lock(store.path, token)) is True:
             continue
         if name.endswith((".bell", ".bell-new")):
             with suppress(OSError):

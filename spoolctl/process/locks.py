@@ -11,6 +11,8 @@ import fcntl
 import os
 from contextlib import suppress
 
+from spoolctl.core.pauses import pause
+
 _PROBE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _TRIES = 50
 _TRY_AGAIN_S = 0.002
@@ -39,8 +41,6 @@ def take(path: str) -> int | None:
             os.close(fd)
             raise
         os.close(fd)
-        from spoolctl.core.pauses import pause
-
         pause(_TRY_AGAIN_S)
     return None
 

@@ -218,6 +218,13 @@ class Desk:
     def retry(self, job_id: int, *, force: bool = False) -> State:
         return self.store.retry(job_id, force=force, now=self.clock.now())
 
+    def take_away(self, job_id: int, way: str) -> None:
+        """Take a running job from its owner: `cancel`, or `force` it to run again."""
+        if way == "cancel":
+            self.cancel(job_id)
+        else:
+            self.retry(job_id, force=True)
+
     def suspects(self, threshold_s: float | None = None) -> list[Suspect]:
         return self.store.suspects(threshold_s=threshold_s, now=self.clock.now())
 

@@ -347,10 +347,7 @@ def test_taken_back_twice_is_taken_back_once(desk: Desk) -> None:
 def test_canceled_or_forced_before_it_is_taken_back(desk: Desk, taken_by: str) -> None:
     desk.add()
     claimed = desk.claim_one()
-    if taken_by == "cancel":
-        desk.cancel(1)
-    else:
-        desk.retry(1, force=True)
+    desk.take_away(1, taken_by)
     after = desk.get(1)
     assert desk.report_one(never_started(claimed)).job_state is None
     assert desk.get(1).state is after.state

@@ -210,10 +210,7 @@ def test_a_report_on_a_taken_attempt_is_discarded_but_its_output_kept(
 ) -> None:
     desk.add()
     claimed = desk.claim_one()
-    if taken_by == "cancel":
-        desk.cancel(1)
-    else:
-        desk.retry(1, force=True)
+    desk.take_away(1, taken_by)
     before = desk.trail(1)
     recorded = desk.report_one(success(claimed, stdout=Capture(2, b"hi")))
     assert recorded == Recorded(claimed.attempt_id, 1, None, None)

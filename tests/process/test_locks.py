@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from spoolctl.core import pauses
 from spoolctl.process import locks
 from spoolctl.process.roster import Roster
 from tests.helpers import clean_env, eventually
@@ -93,7 +92,7 @@ def test_a_probe_does_not_keep_an_owner_from_its_lock(
     os.close(_take(path))
     probe = os.open(path, os.O_RDONLY)
     fcntl.flock(probe, fcntl.LOCK_SH)  # in the middle of a probe, which ends a moment later
-    monkeypatch.setattr(pauses, "pause", lambda _: os.close(probe))
+    monkeypatch.setattr(locks, "pause", lambda _: os.close(probe))
     os.close(_take(path))
 
 

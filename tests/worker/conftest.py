@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,12 @@ def alive(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
         return False
+
+
+def guardian_of(worker: int) -> int:
+    """The pid of the worker's guardian: its child that leads no job. 0: it has none now."""
+    for pid in Path(f"/proc/{worker}/task/{worker}/children").read_text().split():
+        with suppress(OSError):  # a command that has ended meanwhile
+            if b"guardian" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return int(pid)
+    return 0

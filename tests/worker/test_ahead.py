@@ -25,7 +25,7 @@ from spoolctl.engine.station import Station
 from spoolctl.store import open_store
 from tests.conformance.kit import Clock, Desk, success
 from tests.helpers import eventually
-from tests.worker.conftest import EAGER, Bench, alive
+from tests.worker.conftest import EAGER, Bench, alive, guardian_of
 
 SHORT = [["true"]] * (2 * STREAK)
 PATIENT = ("-c", f"from spoolctl.engine import crew; crew.HOLD_S = 60.0; {EAGER[1]}")
@@ -41,21 +41,6 @@ def rows(bench: Bench, query: str) -> list[tuple[object, ...]]:
         return connection.execute(query).fetchall()
     finally:
         connection.close()
-
-
-def children_of(pid: int) -> list[int]:
-    """The process's children (Linux)."""
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(word) for word in file.read().split()]
-
-
-def words_of(pid: int) -> bytes:
-    """What the process was started with; nothing if it has ended."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
 
 
 def claimed_ahead(bench: Bench) -> int:
@@ -250,10 +235,8 @@ def test_workers_killed_among_short_commands_lose_nothing(bench: Bench, slots: i
             continue
         except subprocess.TimeoutExpired:
             pass
-        if generator.random() < 0.5:
-            for pid in children_of(worker.pid):
-                if b"guardian" in words_of(pid):
-                    os.kill(pid, signal.SIGKILL)
+        if generator.random() < 0.5 and (guardian := guardian_of(worker.pid)):
+            os.kill(guardian, signal.SIGKILL)
         worker.kill()
         worker.wait()
         kills += 1

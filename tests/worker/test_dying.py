@@ -21,7 +21,7 @@ from spoolctl.engine.children import Children
 from spoolctl.engine.station import Station
 from spoolctl.process.table import MARK
 from tests.helpers import clean_env, eventually, processes_of
-from tests.worker.conftest import Bench, alive
+from tests.worker.conftest import Bench, alive, guardian_of
 
 TREE = "sleep 300 & setsid sleep 300 & echo $! > pid; echo started; wait"
 
@@ -123,22 +123,13 @@ def test_the_kill_of_a_workers_whole_group_leaves_the_guardian(bench: Bench) -> 
     eventually(lambda: not alive(pid), timeout_s=3)
 
 
-def guardian_of(bench: Bench, worker: int) -> int:
-    """The pid of the worker's guardian: its child that leads no job."""
-    children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
-    for pid in children:
-        if b"guardian" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return int(pid)
-    return 0
-
-
 def test_a_killed_guardian_is_replaced_and_the_job_goes_on(bench: Bench) -> None:
     job = start_job(bench)
     worker = bench.work()
     pid = int(bench.wait_file("pid"))
-    old = eventually(lambda: guardian_of(bench, worker.pid))
+    old = eventually(lambda: guardian_of(worker.pid))
     os.kill(old, signal.SIGKILL)
-    new = eventually(lambda: guardian_of(bench, worker.pid) not in (0, old))
+    new = eventually(lambda: guardian_of(worker.pid) not in (0, old))
     assert new
     assert bench.job(job)["state"] == "running"
     assert alive(pid)
@@ -152,7 +143,7 @@ def test_without_its_guardian_the_reaper_ends_the_tree(bench: Bench) -> None:
     job = start_job(bench)
     worker = bench.work()
     pid = int(bench.wait_file("pid"))
-    guardian = eventually(lambda: guardian_of(bench, worker.pid))
+    guardian = eventually(lambda: guardian_of(worker.pid))
     for victim in (worker.pid, guardian):
         os.kill(victim, signal.SIGSTOP)
     for victim in (worker.pid, guardian):
@@ -334,8 +325,8 @@ def test_never_a_second_copy_after_cancel_and_retry(bench: Bench, way: str, owne
     first = bench.work()
     bench.wait_file("starts")
     if owner == "both_killed":
-        os.kill(eventually(lambda: guardian_of(bench, first.pid)), signal.SIGSTOP)
-        victims = [guardian_of(bench, first.pid), first.pid]
+        os.kill(eventually(lambda: guardian_of(first.pid)), signal.SIGSTOP)
+        victims = [guardian_of(first.pid), first.pid]
         os.kill(first.pid, signal.SIGKILL)
         os.kill(victims[0], signal.SIGKILL)
     elif owner == "killed":

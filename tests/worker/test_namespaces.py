@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import clean_env, eventually
-from tests.worker.conftest import QUICK, Bench, alive
+from tests.worker.conftest import QUICK, Bench, alive, guardian_of
 
 CONTAINER = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
@@ -93,11 +93,8 @@ def test_a_container_waits_for_processes_that_it_cannot_see(bench: Bench) -> Non
     job = bench.add("-c", "echo $$ >> pids; test $(wc -l < pids) = 1 && exec sleep 300; true")
     first = bench.work()
     pid = int(bench.wait_file("pids"))
-    guardian = next(
-        int(child)
-        for child in Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
-        if b"guardian" in Path(f"/proc/{child}/cmdline").read_bytes()
-    )
+    guardian = guardian_of(first.pid)
+    assert guardian
     for victim in (first.pid, guardian):
         os.kill(victim, signal.SIGSTOP)
     for victim in (first.pid, guardian):
