@@ -14,7 +14,7 @@ from spoolctl.core.records import Claimed, Instant, Outcome
 from spoolctl.core.states import AttemptState, Reason
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine import attempt
-from spoolctl.engine.ahead import HOLD_S, Ahead
+from spoolctl.engine.ahead import GATHER_S, HOLD_S, Ahead
 from spoolctl.engine.attempt import NoResources, Running, Why
 from spoolctl.engine.capture import NOTHING
 from spoolctl.engine.children import Children
@@ -52,7 +52,7 @@ class Crew:
 
     `stuck` is called with an attempt's id and a reason when its processes cannot be ended.
     Deadlines that it sets: `("timeout", attempt id)`, `output`, `identify`, `unreported`,
-    `guardian`, `spares`, `held`, `again`; the worker calls the methods for them.
+    `guardian`, `spares`, `held`, `record`, `again`; the worker calls the methods for them.
     """
 
     def __init__(
@@ -83,11 +83,13 @@ class Crew:
         # Orphans that may be the survivors of a success: pid and start.
         self._tolerated: set[tuple[int, str]] = set()
         self._free = list(reversed(station.slots))
-        self.spares = Spares(most=2 * len(station.slots))
         self.unstarted: list[Claimed] = []  # for want of a slot, or of resources
         self._short = False  # of resources
         # With a ceiling, what waits here would take the place of what could run elsewhere.
         self._ahead = Ahead(options.jobs if options.slots is None else 0)
+        self._gather_until: float | None = None
+        # As many as can be in use at a time: by what runs, and by what is not recorded yet.
+        self.spares = Spares(most=2 * (len(station.slots) + self._ahead.most))
         self.reports: list[Report] = []
         self._recorded: list[tuple[Running, Outcome]] = []
         self._over: list[int] = []  # leaders that may be collected
@@ -172,6 +174,27 @@ class Crew:
             self._deadlines.sooner("held", self._mono() + HOLD_S)
         else:
             self._deadlines.drop("held")
+
+    def gathers(self) -> bool:
+        """Whether what has ended waits a moment longer, for more to be recorded with it.
+
+        Only while the next one to end makes room for something to start.
+        """
+        mono = self._mono()
+        if self._gather_until is None:
+            self._gather_until = mono + GATHER_S
+            self._deadlines.set("record", self._gather_until)
+        if (
+            mono < self._gather_until
+            and self.unstarted
+            and not self._free
+            and self._ahead.limit
+            and all(report.outcome.survivors == 0 for report in self.reports)
+        ):
+            return True
+        self._gather_until = None
+        self._deadlines.drop("record")
+        return False
 
     def give_back_held(self) -> None:
         """No slot came free in time: others may have one for what was claimed ahead."""

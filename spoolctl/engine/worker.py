@@ -353,6 +353,8 @@ class Worker:
     def _on_again(self, _now: Instant) -> None:
         """Just another turn of the loop: something is to be tried again."""
 
+    _on_record = _on_again
+
     def _on_output(self, now: Instant) -> None:
         self._crew.look_at_output(now)
 
@@ -492,6 +494,8 @@ class Worker:
     def _record_and_claim(self) -> tuple[Claimed, ...]:
         """One transaction: what has ended, and what comes next. Returns what was claimed."""
         reports = list(self._crew.reports)
+        if reports and self._crew.gathers():
+            return ()
         want = self._want() if self._look or reports else None
         if want is None and not reports:
             return ()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from spoolctl import Queue
-from spoolctl.engine.ahead import HOLD_S, STREAK
+from spoolctl.engine.ahead import GATHER_S, HOLD_S, MOST_AHEAD, STREAK, Ahead
 from spoolctl.engine.crew import UNCLEAR_S, Crew, Report
 from spoolctl.engine.loop import Deadlines
 from spoolctl.engine.options import WorkOptions
@@ -222,7 +222,7 @@ KILLS = 5
 
 @pytest.mark.parametrize("slots", [1, 4])
 def test_workers_killed_among_short_commands_lose_nothing(bench: Bench, slots: int) -> None:
-    """Each job is done, never twice at a time; a kill costs at most two attempts per slot."""
+    """Each job is done, never twice at a time; a kill costs what was claimed and not recorded."""
     (bench.folder / "job.sh").write_text(JOB)
     with Queue(bench.db) as queue:
         queue.add_many([["sh", "job.sh"]] * JOBS, cwd=str(bench.folder))
@@ -246,7 +246,7 @@ def test_workers_killed_among_short_commands_lose_nothing(bench: Bench, slots: i
     runs = (bench.folder / "runs").read_text().split()
     assert len(set(runs)) == JOBS
     abandoned = rows(bench, "SELECT count(*) FROM attempts WHERE state = 'abandoned'")
-    assert abandoned[0][0] <= 2 * slots * kills
+    assert abandoned[0][0] <= (slots + Ahead(slots).most) * kills
     assert len(runs) <= JOBS + abandoned[0][0]
     assert rows(bench, "SELECT count(*) FROM attempts WHERE state = 'succeeded'") == [(JOBS,)]
     if slots == 1:
@@ -331,6 +331,105 @@ def test_what_else_wakes_the_worker_does_not_prolong_the_wait(
     crew.give_back_held()
     assert deadlines.next_mono() is None
     assert [report.claimed for report in crew.reports] == [hand.other]
+
+
+class Gathering:
+    """A crew whose slots are taken, with something held, that has seen short commands alone."""
+
+    def __init__(self, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.hand, self.crew = hand, hand.crew
+        monkeypatch.setattr(self.crew, "_free", [])
+        for _ in range(STREAK):
+            self.crew._ahead.ended(0.001)
+        self.crew.start([hand.held])
+        self.crew.reports.append(Report(success(hand.ended), hand.ended, None))
+
+
+@pytest.fixture
+def gathering(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> Gathering:
+    return Gathering(hand, monkeypatch)
+
+
+def test_an_end_waits_a_moment_for_others(gathering: Gathering) -> None:
+    hand, crew = gathering.hand, gathering.crew
+    assert crew.gathers()
+    assert hand.deadlines.next_mono() == 100.0 + GATHER_S
+    hand.mono += GATHER_S / 2
+    crew.reports.append(Report(success(hand.other), hand.other, None))
+    assert crew.gathers()  # the second waits no longer than the first
+    hand.mono = 100.0 + GATHER_S
+    assert not crew.gathers()
+    assert hand.deadlines.next_mono() == 100.0 + HOLD_S
+    crew.reports.pop()
+    assert crew.gathers()
+
+
+@pytest.mark.parametrize("why", ["nothing is held", "a slot is free", "survivors", "one lasted"])
+def test_an_end_is_recorded_at_once_if_nothing_is_won(
+    gathering: Gathering, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    hand, crew = gathering.hand, gathering.crew
+    if why == "nothing is held":
+        crew.unstarted.clear()
+    elif why == "a slot is free":
+        monkeypatch.setattr(crew, "_free", list(hand.station.slots))
+    elif why == "survivors":  # nothing starts before they are recorded
+        crew.reports.append(Report(success(hand.other, survivors=1), hand.other, None))
+    else:
+        crew._ahead.ended(60.0)
+    assert not crew.gathers()
+    assert not crew.gathers()
+
+
+GATHERING = (
+    "-c",
+    f"from spoolctl.engine import crew; crew.HOLD_S = crew.GATHER_S = 60.0; {EAGER[1]}",
+)
+"""One that waits for more ends as long as there is something to start."""
+
+
+def test_many_ends_are_recorded_in_one_transaction(bench: Bench) -> None:
+    with Queue(bench.db) as queue:
+        queue.add_many([["true"]] * 200)
+    bench.drain("-j", "4", program=GATHERING)
+    assert rows(bench, "SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
+    together = [count for (count,) in rows(bench, GROUPS)]
+    assert sum(together) == 200
+    assert MOST_AHEAD <= max(together) <= MOST_AHEAD + 4
+
+
+GROUPS = "SELECT count(*) FROM events WHERE event = 'succeeded' GROUP BY at"
+
+
+def test_an_end_does_not_wait_for_one_that_lasts(bench: Bench) -> None:
+    """Both slots are taken then, and something is held that will not start for long."""
+    with Queue(bench.db) as queue:
+        queue.add_many(SHORT)
+    short = bench.add("-c", "echo $SPOOLCTL_ATTEMPT")
+    lasting = [bench.add("-c", "until test -e go; do sleep 0.05; done") for _ in range(2)]
+    bench.add("-c", "true")
+    worker = bench.work("-j", "2", "--drain", program=PATIENT)
+    bench.wait_state(short, "done")
+    assert {bench.job(one)["state"] for one in lasting} <= {"queued", "running"}
+    (bench.folder / "go").touch()
+    worker.wait(timeout=60)
+
+
+def test_a_stop_request_does_not_wait_for_others(bench: Bench) -> None:
+    with Queue(bench.db) as queue:
+        queue.add_many(SHORT)
+    short = bench.add("-c", "echo ended > ended")
+    for number in range(2):
+        bench.add("-c", f"echo begun > begun{number}; until test -e go; do sleep 0.05; done")
+    held = bench.add("-c", "true")
+    worker = bench.work("-j", "2", program=GATHERING)
+    for name in ("ended", "begun0", "begun1"):
+        bench.wait_file(name)
+    worker.terminate()
+    bench.wait_state(short, "done")
+    bench.wait_state(held, "queued")
+    (bench.folder / "go").touch()
+    worker.wait(timeout=60)
 
 
 def test_a_locked_queue_does_not_cost_the_guardian_its_hold_on_survivors(bench: Bench) -> None:
