@@ -351,12 +351,14 @@ class Cycle(NamedTuple):
     """The result of one worker transaction: what was recorded, what was claimed.
 
     `next_due_s`: seconds until the next job of the lanes falls due (0: more is due now but
-    was not promoted yet), None if none is waiting for its time.
+    was not promoted yet), None if none is waiting for its time. `waited`: another program was in
+    the way, since the last cycle that wrote.
     """
 
     recorded: tuple[Recorded, ...]
     claimed: tuple[Claimed, ...]
     next_due_s: float | None
+    waited: bool = False
 
 
 class Suspect(NamedTuple):

@@ -20,6 +20,12 @@ STREAK = 16
 MOST_AHEAD = 16
 """The most that are claimed ahead, however many slots there are."""
 
+MOST_FOR_ONE_SLOT = 4
+"""The most with one slot, and while other workers are in the way; otherwise it is one."""
+
+CROWD = 16
+"""For how many transactions others count as being in the way after one of theirs was."""
+
 HOLD_S = 0.02
 """How long claimed jobs wait for a slot before they are given back."""
 
@@ -35,15 +41,14 @@ class Ahead:
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        # One command at a time is recorded while the next one runs: nothing is won by more.
-        self._most = min(slots, 1) if slots < 2 else MOST_AHEAD
         self._streak = 0
         self._usual_s = SHORT_S
+        self._crowd = 0
 
     @property
     def most(self) -> int:
         """The highest that `limit` can be."""
-        return self._most
+        return (0, MOST_FOR_ONE_SLOT)[self._slots] if self._slots < 2 else MOST_AHEAD
 
     @property
     def limit(self) -> int:
@@ -51,9 +56,12 @@ class Ahead:
         the length of a short command."""
         if self._streak < STREAK:
             return 0
-        if self._usual_s * self._most <= SHORT_S * self._slots:
-            return self._most
-        return min(self._most, int(SHORT_S * self._slots / self._usual_s))
+        # One slot's commands are recorded one by one, each while the next one runs, and nothing
+        # is won by more: unless recording takes longer, since others are recording too.
+        most = self.most if self._slots > 1 or self._crowd else min(self._slots, 1)
+        if self._usual_s * most <= SHORT_S * self._slots:
+            return most
+        return min(most, int(SHORT_S * self._slots / self._usual_s))
 
     def ended(self, duration_s: float) -> None:
         """A command has ended after so many seconds."""
@@ -67,3 +75,7 @@ class Ahead:
         """No slot came free in time."""
         self._streak = 0
         self._usual_s = SHORT_S
+
+    def recorded(self, met_others: bool) -> None:
+        """A transaction is done; whether another worker's, or a client's, was in the way."""
+        self._crowd = CROWD if met_others else max(0, self._crowd - 1)

@@ -196,6 +196,11 @@ class Crew:
         self._deadlines.drop("record")
         return False
 
+    def recorded(self, met_others: bool) -> None:
+        """All reports are in the store; whether others were in the way of their transaction."""
+        self.reports.clear()
+        self._ahead.recorded(met_others)
+
     def give_back_held(self) -> None:
         """No slot came free in time: others may have one for what was claimed ahead."""
         if not self._short and not self._free:  # one may have come free in this very turn

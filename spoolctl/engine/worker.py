@@ -504,7 +504,7 @@ class Worker:
         cycle = self._try("cycle", lambda: self._store.cycle(self._id, outcomes, want, now=now))
         if cycle is None:
             return ()
-        self._crew.reports.clear()
+        self._crew.recorded(cycle.waited)
         for report, recorded in zip(reports, cycle.recorded, strict=True):
             self._settle(report, recorded)
         if reports:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spoolctl.core.records import Capture, JobFilter, Want
+from spoolctl.core.records import Capture, Cycle, JobFilter, Outcome, Want
 from spoolctl.core.states import State
 from spoolctl.errors import SpoolError, StoreBusy, StoreFull, StoreUnusable
 from spoolctl.store import open_store
@@ -94,6 +94,31 @@ def test_nothing_of_a_refused_cycle_is_kept(desk: Desk, other: sqlite3.Connectio
     cycle = desk.store.cycle(desk.me, [failure(claimed)], Want(1, None), now=desk.clock.now())
     assert cycle.recorded[0].job_state is State.QUEUED
     assert [one.job_id for one in cycle.claimed] == [2]
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 60.0])
+def test_a_cycle_tells_that_another_program_was_in_the_way(
+    desk: Desk, other: sqlite3.Connection, wait_s: float
+) -> None:
+    def cycle(*outcomes: Outcome) -> Cycle:
+        return desk.store.cycle(desk.me, outcomes, Want(1, None), now=desk.clock.now())
+
+    for _ in range(3):
+        desk.add()
+    first = cycle()
+    assert not first.waited
+    sqlite_of(desk)._c.wait_s = wait_s
+    other.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.1, other.execute, ["COMMIT"])
+    timer.start()
+    if not wait_s:
+        with pytest.raises(StoreBusy):
+            cycle(success(first.claimed[0]))
+        timer.join()
+    second = cycle(success(first.claimed[0]))
+    timer.join()
+    assert second.waited
+    assert not cycle(success(second.claimed[0])).waited
 
 
 def test_readers_do_not_block_and_are_not_blocked(desk: Desk, other: sqlite3.Connection) -> None:

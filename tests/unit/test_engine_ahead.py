@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from spoolctl.engine.ahead import MOST_AHEAD, SHORT_S, STREAK, Ahead
+from spoolctl.engine.ahead import (
+    CROWD,
+    MOST_AHEAD,
+    MOST_FOR_ONE_SLOT,
+    SHORT_S,
+    STREAK,
+    Ahead,
+)
 
 
 def after_short_ones(slots: int = 1, duration_s: float = SHORT_S) -> Ahead:
@@ -34,8 +41,22 @@ def test_as_many_as_get_a_slot_within_the_length_of_a_short_command(
     assert limit == MOST_AHEAD or (limit + 1) * duration_s / slots > SHORT_S * 0.99
 
 
-def test_with_one_slot_never_more_than_one() -> None:
-    assert after_short_ones(1, 0.0).limit == 1
+def test_with_one_slot_more_than_one_only_while_others_are_in_the_way() -> None:
+    ahead = after_short_ones(1, 0.0)
+    assert ahead.limit == 1
+    for _ in range(2):
+        ahead.recorded(met_others=True)
+        for _ in range(CROWD):
+            assert ahead.limit == MOST_FOR_ONE_SLOT == ahead.most
+            ahead.recorded(met_others=False)
+        assert ahead.limit == 1
+
+
+@pytest.mark.parametrize(("slots", "limit"), [(0, 0), (2, MOST_AHEAD)])
+def test_otherwise_who_else_is_there_makes_no_difference(slots: int, limit: int) -> None:
+    ahead = after_short_ones(slots, 0.0)
+    ahead.recorded(met_others=True)
+    assert ahead.limit == limit
 
 
 def test_what_it_has_seen_before_one_that_lasted_does_not_count() -> None:

@@ -334,7 +334,7 @@ def test_what_else_wakes_the_worker_does_not_prolong_the_wait(
 
 
 class Gathering:
-    """A crew whose slots are taken, with something held, that has seen short commands alone."""
+    """A crew whose slot is taken, with something held, that has seen short commands alone."""
 
     def __init__(self, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
         self.hand, self.crew = hand, hand.crew
@@ -399,6 +399,16 @@ def test_many_ends_are_recorded_in_one_transaction(bench: Bench) -> None:
 
 
 GROUPS = "SELECT count(*) FROM events WHERE event = 'succeeded' GROUP BY at"
+
+
+def test_workers_in_each_others_way_record_several_ends_at_a_time(bench: Bench) -> None:
+    with Queue(bench.db) as queue:
+        queue.add_many([["true"]] * 600)
+    workers = [bench.work("--drain", program=EAGER) for _ in range(4)]
+    for worker in workers:
+        worker.wait(timeout=60)
+    assert rows(bench, "SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
+    assert max(count for (count,) in rows(bench, f"{GROUPS}, worker")) > 1
 
 
 def test_an_end_does_not_wait_for_one_that_lasts(bench: Bench) -> None:

@@ -87,7 +87,8 @@ class Connection:
     """A connection with its transactions. Not thread-safe.
 
     `wait_s`: how long a write waits for the lock. `read_only`: opened in a way that cannot
-    write (and that sees no changes by others).
+    write (and that sees no changes by others). `locks_met`: how often another program was in the
+    way.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Connection:
     ) -> None:
         self.path = path
         self.wait_s = 0.0
+        self.locks_met = 0
         self.execute = db.execute
         self.executemany = db.executemany
         self._db = db
@@ -217,6 +219,7 @@ class Connection:
             now = time.monotonic()
             if began is None:
                 began = now
+                self.locks_met += 1
             waited_s = now - began
             if waited_s >= self.wait_s:
                 raise self._busy() from None

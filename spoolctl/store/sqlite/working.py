@@ -37,6 +37,7 @@ class Working(Healing, Promotion):
         super().__init__(connection)
         # Workers of this process whose rows have names to keep (see `_forget`).
         self._used: set[int] = set()
+        self._met = 0  # locks, up to the last cycle
 
     def register(self, worker: NewWorker, *, now: Instant) -> Registered:
         """Make the worker known, and heal. See the protocol."""
@@ -119,6 +120,9 @@ class Working(Healing, Promotion):
                 self._write_notes()
             finally:
                 self._notes = None
+        if self._c.locks_met != self._met:
+            self._met = self._c.locks_met
+            done = done._replace(waited=True)
         if done.claimed:
             self._used.add(worker)
         return done
