@@ -106,10 +106,6 @@ def _list(**wanted: Any) -> Callable[[Hand], float]:
 
 
 OPERATIONS: dict[str, Callable[[Hand], float]] = {
-    "claim, one lane": _claim,
-    "claim, all lanes": _claim_anywhere,
-    "add": _add,
-    "finish": _finish,
     "status": _timed(lambda hand: hand.queue.counts()),
     "show": _timed(lambda hand: hand.queue.detail(hand.some_done)),
     "wait for a settled job": _timed(lambda hand: hand.queue.wait([hand.some_done])),
@@ -148,6 +144,12 @@ OPERATIONS: dict[str, Callable[[Hand], float]] = {
     "list, latest ends in a lane": _list(sort="finished", queue="lane3"),
     "list, oldest first": _list(reverse=True),
     "events, the last": _timed(lambda hand: hand.queue.events(since_id=hand.late_event, limit=20)),
+    # Last: they take what stands first in line, and the small file would soon have no job of the
+    # highest priorities left to list.
+    "claim, one lane": _claim,
+    "claim, all lanes": _claim_anywhere,
+    "add": _add,
+    "finish": _finish,
 }
 
 

@@ -339,6 +339,7 @@ def run(args: Args, app: App) -> int:
         from spoolctl.cli.attend import attend
 
         return attend(app, added, data(added, request), follow=args.follow)
+    warn_if_unserved([added], app)
     return app.show(data(added, request), lambda: _text(added, args))
 
 
@@ -474,6 +475,14 @@ def warn_if_past(run_at: float | None, app: App) -> None:
 
         ago = duration(time.time() - run_at)
         app.warn("AT_IN_PAST", f"{local_time(run_at)} was {ago} ago: the job is due now")
+
+
+def warn_if_unserved(added: list[Added], app: App) -> None:
+    """A queue that was named, and that no worker serves, is said."""
+    if any(each.job.queue != "default" for each in added):
+        from spoolctl.cli.unserved import warn
+
+        warn(added, app)
 
 
 def is_past(run_at: float | None) -> bool:

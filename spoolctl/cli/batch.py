@@ -62,6 +62,7 @@ def add_batch(args: Args, app: App) -> int:
             f"{_lines(differing)}: the job that is there already was left as it is; the request "
             "differs in tags, note or time",
         )
+    add.warn_if_unserved(added, app)
     batch = {
         "count": len(added),
         "deduplicated": again,

@@ -99,7 +99,8 @@ class WarningCode(NamedTuple):
 
 WARNINGS: dict[str, WarningCode] = {
     "NO_WORKER": WarningCode(
-        "for two seconds no live worker has served the queue of a job that is waited for",
+        "no live worker serves the queue that was named for a job, or for two seconds that of a "
+        "job that is waited for",
         ("add", "wait"),
     ),
     "OWNER_GONE": WarningCode(

@@ -210,9 +210,11 @@ class Watch:
         return None if self._asked else self._began_mono + PATIENCE_S - time.monotonic()
 
     def _tell_unserved(self, pending: Mapping[int, Job]) -> None:
+        from spoolctl.cli.unserved import sentence
+
         lanes = {job.queue for job in pending.values() if job.state is State.QUEUED}
         for lane in sorted(self._app.queue.unserved(lanes)):
-            message = f"no live worker serves the queue {lane}: start `spoolctl work`"
+            message = sentence(lane)
             self.erase()
             self._app.out.note(f"warning: {message}")
             if self._app.json:
