@@ -162,3 +162,58 @@ def test_a_lock_that_stays_taken_is_told_after_five_seconds(call: Call, db: str)
         other.execute("ROLLBACK")
         other.close()
     assert call("add", "--db", db, "true").text == "Added job 2\n"
+
+
+EDITS = {
+    "argv": "UPDATE jobs SET argv = '[\"tr' WHERE id = 2",
+    "asked": "UPDATE jobs SET asked = '{' WHERE id = 2",
+    "tags": "UPDATE jobs SET tags = '7' WHERE id = 2",
+    "context": "UPDATE contexts SET body = '['",
+    "capture": "UPDATE attempts SET capture = '['",
+    "lanes": "UPDATE workers SET lanes = '['",
+    "event": "UPDATE events SET event = 'eaten', detail = x'ff'",
+    "exit code": "UPDATE attempts SET reason = 'none of ours'",
+    "state": "UPDATE attempts SET worker = 99, token = zeroblob(16)",
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_a_row_that_was_edited_by_hand_surprises_no_verb(
+    call: Call, tmp_path: Path, what: str
+) -> None:
+    """It is damage, or it does not matter; it is no error that nobody has thought of."""
+    db = tmp_path / "queue.db"
+    for script in ("echo out", "true"):
+        call("add", "--db", str(db), "--tag", "t=1", "-c", script)
+    assert call("work", "--db", str(db), "--once").status == 0
+    with sqlite3.connect(db) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = 1")
+        assert connection.execute(EDITS[what]).rowcount > 0
+    connection.close()
+    for verb in [*OPENING, "doctor"]:
+        for job in ("1", "2"):
+            words = [job if word == "1" else word for word in OPENING.get(verb, [])]
+            if verb == "backup":
+                words = [str(tmp_path / f"copy-{job}.db")]
+            elif verb == "wait":
+                words += ["--timeout", "0.1"]
+            said = call(verb, "--json", "--db", str(db), *words)
+            whole = said.text + said.err
+            assert "unexpected" not in whole, (verb, whole)
+            assert said.status in (0, 1, 3, 4, 5, 6), (verb, whole)
+            if said.status == 3:
+                assert f"{db} is damaged" in whole, (verb, whole)
+
+
+def test_doctor_and_worker_name_the_job_whose_command_cannot_be_read(call: Call, db: str) -> None:
+    for _ in range(3):
+        call("add", "--db", db, "--", "true")
+    with sqlite3.connect(db) as connection:
+        connection.execute(EDITS["argv"])
+    connection.close()
+    doctor = call("doctor", "--json", "--db", db)
+    assert doctor.status != 0
+    assert "the command of job 2 is a malformed value" in doctor.out.decode()
+    worker = call("work", "--db", db, "--drain")
+    assert worker.status == 3
+    assert "the command of job 2 is a malformed value" in worker.err

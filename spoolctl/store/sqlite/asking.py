@@ -48,18 +48,18 @@ class Asking(Promotion):
             if stored.state == State.RUNNING.value:
                 owner = self._c.execute(sql.OWNER, (job_id,)).fetchone()
             recovery = self._c.execute(sql.RECOVERY, (job_id,)).fetchone()
-        asked = rows.asked_of(stored.asked)
-        return JobDetail(
-            job=rows.job_of(stored, context),
-            env=asked.env,
-            context=context,
-            owner=None if owner is None else Owner(*owner),
-            recovery=None if recovery is None else Recovery(*recovery),
-            attempts=tuple(rows.attempt_of(row, self.path) for row in attempts),
-            events=tuple(rows.event_of(row) for row in events),
-            policy=asked.policy,
-            key_for_s=asked.key_for_s,
-        )
+            asked = rows.asked_of(stored.asked)
+            return JobDetail(
+                job=rows.job_of(stored, context),
+                env=asked.env,
+                context=context,
+                owner=None if owner is None else Owner(*owner),
+                recovery=None if recovery is None else Recovery(*recovery),
+                attempts=tuple(rows.attempt_of(row, self.path) for row in attempts),
+                events=tuple(rows.event_of(row) for row in events),
+                policy=asked.policy,
+                key_for_s=asked.key_for_s,
+            )
 
     def states(self, job_ids: Sequence[int]) -> dict[int, Job]:
         """The jobs among these ids that exist."""
@@ -178,7 +178,7 @@ class Asking(Promotion):
                 found = self._c.execute(sql.EVENTS_OF_JOB, (job_id, since_id, most)).fetchall()
                 first = self._c.execute(sql.FIRST_EVENT_ID_OF_JOB, (job_id,)).fetchone()[0]
             last = self._c.execute(sql.LAST_EVENT_ID).fetchone()
-        return [rows.event_of(row) for row in found], last[0] if last else 0, first
+            return [rows.event_of(row) for row in found], last[0] if last else 0, first
 
     def changed(self) -> int:
         """A number that differs whenever another connection has committed since."""
@@ -205,12 +205,11 @@ class Asking(Promotion):
     def bells(self, queue: str | None) -> list[str]:
         """Tokens of registered workers that serve the queue (None: of all)."""
         with self._c.read():
-            found = self._c.execute(sql.SERVING).fetchall()
-        return [
-            token
-            for token, lanes in found
-            if queue is None or lanes is None or queue in rows.words_of(lanes)
-        ]
+            return [
+                token
+                for token, lanes in self._c.execute(sql.SERVING).fetchall()
+                if queue is None or lanes is None or queue in rows.words_of(lanes)
+            ]
 
     def owner_token(self, job_id: int) -> str | None:
         """Token of the worker whose attempt of the job is not gone yet."""

@@ -18,6 +18,9 @@ from spoolctl.store.sqlite.store import SqliteStore
 CHECKED_BYTES = 32 << 20
 """Files up to this size are checked page by page (a second at most); larger ones are not."""
 
+CHECKED_JOBS = 10_000
+"""Of so many unsettled jobs the command and what else was asked for is read (0.1 s)."""
+
 PATIENCE_S = 1.0
 """How long to try while another program has locked even readers out."""
 
@@ -82,6 +85,7 @@ class _Look(SqliteStore):
         """Everything, from one snapshot."""
         with self._c.read():
             self._check_pages()
+            self._check_jobs()
             living = self._c.execute(sql.LIVING_BY_WORKER).fetchall()
             workers = self._c.execute(sql.WORKERS).fetchall()
             return Contents(
@@ -96,6 +100,11 @@ class _Look(SqliteStore):
             raise StoreUnusable(
                 f"{self.path} is damaged: {verdict}", kind="damaged", path=self.path
             )
+
+    def _check_jobs(self) -> None:
+        """That what workers are to run next can be read; raises as they would."""
+        for row in self._c.execute(sql.UNSETTLED, (CHECKED_JOBS,)).fetchall():
+            self._record_of(row)
 
     def _due_lanes(self, now: Instant) -> tuple[DueLane, ...]:
         """Jobs that are due, whether or not a worker has marked them ready already."""

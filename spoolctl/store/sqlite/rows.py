@@ -70,6 +70,14 @@ def words_of(text: str) -> tuple[str, ...]:
     return tuple(words)
 
 
+def command_of(job: StoredJob) -> tuple[str, ...]:
+    """A job's stored command. Raises like `words_of`, and says which job it is."""
+    try:
+        return words_of(job.argv)
+    except sqlite3.DatabaseError as error:
+        raise sqlite3.DatabaseError(f"the command of job {job.id} is a {error}") from None
+
+
 def to_json(value: object) -> str:
     """JSON text that SQLite can store, whatever characters the strings inside hold."""
     if _plain is None or _escaped is None:
@@ -187,7 +195,7 @@ def job_of(row: Row, context: Context) -> Job:
     asked = asked_of(stored.asked)
     return Job(
         id=stored.id,
-        argv=words_of(stored.argv),
+        argv=command_of(stored),
         state=State(stored.state),
         attempts=stored.attempts,
         crashes=stored.crashes,
@@ -445,7 +453,10 @@ EVENT_COLUMNS = "events.id, events.job, events.at, events.event, workers.name, e
 
 def event_of(row: Row) -> EventRow:
     """The ledger entry of a row by `EVENT_COLUMNS`."""
-    return EventRow(row[0], row[1], row[2], Ledger(row[3]), row[4], row[5])
+    try:
+        return EventRow(row[0], row[1], row[2], Ledger(row[3]), row[4], row[5])
+    except ValueError as error:
+        raise _malformed("event", error) from None
 
 
 WORKER_COLUMNS = (

@@ -388,6 +388,12 @@ BUSY_LANE = (
 
 # -- a look without a trace ---------------------------------------------------------------
 
+# What workers run, or are to run.
+UNSETTLED = (
+    f"SELECT {JOB_COLUMNS} FROM lanes CROSS JOIN jobs INDEXED BY jobs_by_lane"
+    " ON jobs.queue = lanes.queue AND jobs.state IN ('queued', 'running') LIMIT ?"
+)
+
 # How many jobs of each lane could start now, and since when the first of them could: those
 # that are marked, and those whose time has come without a worker to mark them.
 READY_SINCE = "SELECT queue, sum(1), min(run_at) FROM jobs WHERE ready = 1 GROUP BY queue"

@@ -439,7 +439,7 @@ class Working(Healing, Promotion):
             token=token.hex(),
             job_id=job.id,
             attempt_no=no,
-            argv=rows.words_of(job.argv),
+            argv=rows.command_of(job),
             queue=job.queue,
             key=job.key,
             cwd=context.cwd if asked.cwd is None else asked.cwd,
