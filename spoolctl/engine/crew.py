@@ -84,6 +84,7 @@ class Crew:
         self._tolerated: set[tuple[int, str]] = set()
         self._free = list(reversed(station.slots))
         self.unstarted: list[Claimed] = []  # for want of a slot, or of resources
+        self._claimed_mono: dict[int, float] = {}  # by attempt id
         self._short = False  # of resources
         # With a ceiling, what waits here would take the place of what could run elsewhere.
         self._ahead = Ahead(options.jobs if options.slots is None else 0)
@@ -101,15 +102,15 @@ class Crew:
 
     @property
     def free(self) -> int:
-        """How many more commands may be started."""
-        return len(self._free)
+        """How many more commands may be started, those that wait for it not counted."""
+        return max(0, len(self._free) - len(self.unstarted))
 
     @property
     def room(self) -> int:
         """How many more jobs may be claimed, those for slots that are not free yet included."""
         if self._short:
             return 0
-        return self.free + self._ahead.limit - len(self.unstarted)
+        return len(self._free) + self._ahead.limit - len(self.unstarted)
 
     @property
     def running(self) -> Collection[Running]:
@@ -142,12 +143,14 @@ class Crew:
         Nothing while an end waits to be recorded that leaves survivors: its place in the roster
         names them, and until then they are no success's to leave.
         """
-        self.unstarted += claimed
+        mono = self._mono()
+        for one in claimed:
+            self.unstarted.append(one)
+            self._claimed_mono[one.attempt_id] = mono
         self._short = False
         blocked = any(report.outcome.survivors != 0 for report in self.reports)
         while self.unstarted and self._free and not blocked:
             one = self.unstarted.pop(0)
-            self._deadlines.drop("held")  # a slot came free: the others wait for the next
             try:
                 self._start(one)
             except SpawnFailed as error:
@@ -166,12 +169,15 @@ class Crew:
                 self._patience.pause("start", error, mono)
                 self._deadlines.sooner("again", mono + RESOURCES_PAUSE_S)
                 self._short = True
-                return
+                self.give_back_held()
+                break
             else:
                 self._patience.over("start")
-        if self.unstarted:
-            # Whatever else wakes the worker meanwhile does not make them wait longer.
-            self._deadlines.sooner("held", self._mono() + HOLD_S)
+            del self._claimed_mono[one.attempt_id]
+        if len(self.unstarted) > len(self._free):
+            # Whatever happens meanwhile does not make them wait longer.
+            since = self._claimed_mono[self.unstarted[0].attempt_id]
+            self._deadlines.set("held", since + HOLD_S)
         else:
             self._deadlines.drop("held")
 
@@ -183,7 +189,6 @@ class Crew:
         mono = self._mono()
         if self._gather_until is None:
             self._gather_until = mono + GATHER_S
-            self._deadlines.set("record", self._gather_until)
         if (
             mono < self._gather_until
             and self.unstarted
@@ -191,21 +196,23 @@ class Crew:
             and self._ahead.limit
             and all(report.outcome.survivors == 0 for report in self.reports)
         ):
+            self._deadlines.set("record", self._gather_until)
             return True
-        self._gather_until = None
         self._deadlines.drop("record")
         return False
 
     def recorded(self, met_others: bool) -> None:
         """All reports are in the store; whether others were in the way of their transaction."""
         self.reports.clear()
+        self._gather_until = None
         self._ahead.recorded(met_others)
 
     def give_back_held(self) -> None:
-        """No slot came free in time: others may have one for what was claimed ahead."""
-        if not self._short and not self._free:  # one may have come free in this very turn
+        """Not enough slots came free in time: others may have some for what was claimed ahead."""
+        held = self.unstarted[len(self._free) :]  # some may have come free in this very turn
+        if held:
             self._ahead.waited()
-            self.give_back_unstarted()
+            self._give_back(held)
 
     def _start(self, claimed: Claimed) -> None:
         mono = self._mono()
@@ -330,11 +337,18 @@ class Crew:
 
     def give_back_unstarted(self) -> None:
         """What was not started yet will not be: the claims are taken back."""
-        reason, text = Reason.WORKER_SHUTDOWN, attempt.SHUT_DOWN
-        for claimed in self.unstarted:
-            self._report_idle(claimed, AttemptState.ABANDONED, reason, text, started=False)
-        self.unstarted.clear()
+        self._give_back(self.unstarted)
         self._deadlines.drop("held")
+
+    def _give_back(self, claims: Iterable[Claimed]) -> None:
+        reason, text = Reason.WORKER_SHUTDOWN, attempt.SHUT_DOWN
+        for claimed in list(claims):
+            self._forget(claimed)
+            self._report_idle(claimed, AttemptState.ABANDONED, reason, text, started=False)
+
+    def _forget(self, claimed: Claimed) -> None:
+        self.unstarted.remove(claimed)
+        del self._claimed_mono[claimed.attempt_id]
 
     def lose(self, lost: Collection[int]) -> None:
         """These attempts were canceled or forced: end them, their results do not count."""
@@ -348,13 +362,14 @@ class Crew:
                 )
                 running.end(Why.LOST, self._options.grace_s, mono)
         for claimed in [one for one in self.unstarted if one.attempt_id in lost]:
-            self.unstarted.remove(claimed)
+            self._forget(claimed)
             self._report_idle(claimed, AttemptState.CANCELED, Reason.CANCELED, "canceled")
 
     def abandon(self) -> None:
         """The queue is gone: end everything, report nothing."""
         mono = self._mono()
         self.unstarted.clear()
+        self._claimed_mono.clear()
         self.reports.clear()
         for running in self.running:
             running.end(Why.STORE_GONE, self._options.grace_s, mono)
@@ -519,4 +534,6 @@ class Crew:
         anyone = running.target._replace(pid=None, start=None)
         orphans = look.adopted(self._children.known, anyone)
         self._tolerated = {(proc.pid, proc.start) for proc in orphans}
+        if not found.members and not running.slot.is_free():
+            return None  # somebody has the lock: between two forks, where one look missed it
         return len(found.members) if found.complete and found.settled else None

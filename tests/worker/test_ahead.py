@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from spoolctl import Queue
+from spoolctl.core.records import Claimed
 from spoolctl.engine.ahead import GATHER_S, HOLD_S, MOST_AHEAD, STREAK, Ahead
+from spoolctl.engine.attempt import NoResources
 from spoolctl.engine.crew import UNCLEAR_S, Crew, Report
 from spoolctl.engine.loop import Deadlines
 from spoolctl.engine.options import WorkOptions
@@ -298,21 +300,21 @@ def test_the_place_of_survivors_is_not_taken_before_they_are_recorded(hand: Hand
     Also not after a turn in which the queue was locked, and they could not be recorded.
     """
     crew = hand.crew
-    crew.unstarted.append(hand.held)
+    held = [hand.held]
     for survivors in (1, None):
         crew.reports[:] = [Report(success(hand.ended, survivors=survivors), hand.ended, None)]
-        crew.start()
-        crew.start(())
+        crew.start(held)
+        crew.start(held := [])
         assert not hand.started
     crew.reports[:] = [Report(success(hand.ended, survivors=0), hand.ended, None)]
     crew.start()
     assert hand.started == [hand.held.attempt_id]
 
 
-def test_what_else_wakes_the_worker_does_not_prolong_the_wait(
+def test_nothing_that_happens_prolongs_the_wait(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others ring its bell whenever a job settles; that is no slot."""
+    """Others ring its bell whenever a job settles, and slots come free for those before it."""
     crew, deadlines = hand.crew, hand.deadlines
     slots = crew._free
     monkeypatch.setattr(crew, "_free", [])
@@ -326,11 +328,54 @@ def test_what_else_wakes_the_worker_does_not_prolong_the_wait(
         Crew, "_start", lambda _, claimed: hand.started.append(crew._free.pop().index)
     )
     monkeypatch.setattr(crew, "_free", slots)
-    crew.start()  # a slot came free for the first: the second waits for the next
-    assert deadlines.next_mono() == hand.mono + HOLD_S
+    crew.start()  # a slot came free for the first: the second has its own time
+    assert deadlines.next_mono() == 100.0 + HOLD_S / 2 + HOLD_S
     crew.give_back_held()
+    crew.start()
     assert deadlines.next_mono() is None
     assert [report.claimed for report in crew.reports] == [hand.other]
+
+
+def test_a_worker_short_of_resources_keeps_no_more_than_it_has_slots_for(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_self: Crew, _claimed: Claimed) -> None:
+        raise NoResources("too many open files")
+
+    monkeypatch.setattr(Crew, "_start", refuse)
+    crew = hand.crew
+    for _ in range(STREAK):
+        crew._ahead.ended(0.001)
+    crew.start([hand.held, hand.other])
+    assert crew.unstarted == [hand.held]
+    assert [report.claimed for report in crew.reports] == [hand.other]
+    crew.start()  # the next turn, in which what goes back is recorded
+    assert crew.room == 0  # else it would claim as much again
+    crew.reports.clear()
+    crew.start()
+    assert crew.unstarted == [hand.held]
+    assert not crew.reports
+
+
+def test_slots_that_are_spoken_for_are_not_offered_again(hand: Hand) -> None:
+    """The claim would be one ahead of a slot, and is told so: see `SPARE_CRASHES`."""
+    crew = hand.crew
+    assert (crew.free, crew.room) == (1, 1)
+    crew.reports[:] = [Report(success(hand.ended, survivors=1), hand.ended, None)]
+    crew.start([hand.held])  # which has to wait for the survivors
+    for _ in range(STREAK):
+        crew._ahead.ended(0.001)
+    assert (crew.free, crew.room) == (0, 1)
+
+
+def test_what_waits_for_survivors_alone_does_not_keep_the_worker_awake(hand: Hand) -> None:
+    """As long as they cannot be recorded (a locked queue), for more than a held job may wait."""
+    crew = hand.crew
+    crew.reports[:] = [Report(success(hand.ended, survivors=1), hand.ended, None)]
+    crew.start([hand.held])
+    hand.mono += HOLD_S * 2
+    crew.start()
+    assert hand.deadlines.next_mono() is None
 
 
 class Gathering:
@@ -358,9 +403,11 @@ def test_an_end_waits_a_moment_for_others(gathering: Gathering) -> None:
     crew.reports.append(Report(success(hand.other), hand.other, None))
     assert crew.gathers()  # the second waits no longer than the first
     hand.mono = 100.0 + GATHER_S
-    assert not crew.gathers()
-    assert hand.deadlines.next_mono() == 100.0 + HOLD_S
-    crew.reports.pop()
+    for _ in range(2):  # the queue may be locked: no second wait
+        assert not crew.gathers()
+        assert hand.deadlines.next_mono() == 100.0 + HOLD_S
+    crew.recorded(met_others=False)
+    crew.reports.append(Report(success(hand.other), hand.other, None))
     assert crew.gathers()
 
 
@@ -370,7 +417,7 @@ def test_an_end_is_recorded_at_once_if_nothing_is_won(
 ) -> None:
     hand, crew = gathering.hand, gathering.crew
     if why == "nothing is held":
-        crew.unstarted.clear()
+        crew.give_back_unstarted()
     elif why == "a slot is free":
         monkeypatch.setattr(crew, "_free", list(hand.station.slots))
     elif why == "survivors":  # nothing starts before they are recorded
