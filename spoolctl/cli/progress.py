@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from spoolctl.cli.render import Out, duration, fit
-from spoolctl.engine.log import LineLog, writable
+from spoolctl.engine.log import FINISH_S, LineLog, writable
 
 MIN_INTERVAL_S = 0.1
 ERASE_LINE = "\r\x1b[K"
@@ -56,11 +56,14 @@ class DrainLine:
         self._log.finish()
         rest = "" if drained else f", {left} left"
         self._line = ""
+        # The last of the log may have filled the terminal just now. One that has not taken all of
+        # that in all the time that it had is waited for no longer.
         self._write(
-            f"{ERASE_LINE}{executed} attempts in {took}: {done} done, {failed} failed{rest}\n"
+            f"{ERASE_LINE}{executed} attempts in {took}: {done} done, {failed} failed{rest}\n",
+            0.0 if self._log.behind else FINISH_S,
         )
 
-    def _write(self, text: str) -> None:
-        # Never waiting: a terminal that was stopped (Ctrl-S) must not stop the worker.
-        if text and writable(self._out.stderr):
+    def _write(self, text: str, wait_s: float = 0.0) -> None:
+        # Not waiting before the end: a terminal that was stopped (Ctrl-S) must not stop the worker.
+        if text and writable(self._out.stderr, wait_s):
             self._out.error_text(text)

@@ -209,12 +209,19 @@ def test_what_the_terminal_had_no_room_for_is_shown_before_the_summary() -> None
     for number in range(3000):
         line.log(f"spoolctl: job {number} {'x' * 50}")
     got: list[bytes] = []
-    reader = threading.Thread(target=lambda: got.append(open(read, "rb").read()))  # noqa: SIM115
+
+    def read_slowly() -> None:  # so that the end of the log just fits, and the summary does not
+        while part := os.read(read, 4096):
+            got.append(part)
+            time.sleep(0.001)
+        os.close(read)
+
+    reader = threading.Thread(target=read_slowly)
     reader.start()
     line.finish(executed=3000, drained=True)
     os.close(write)
     reader.join()
-    text = got[0].decode()
+    text = b"".join(got).decode()
     assert re.findall(r"job (\d+) x", text) == [str(number) for number in range(3000)]
     assert re.search(r"3000 attempts in [\d.]+s: 0 done, 0 failed\n$", text)
 
