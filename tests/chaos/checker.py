@@ -261,7 +261,7 @@ def robbed(history: History) -> Iterator[str]:
         job = jobs.get(job_id)
         if job is None:
             continue
-        for number, entry in trails.reaped(trail):
+        for number, entry in trails.reaped(trail, job.tries):
             owner = next((one.worker for one in job.tries if one.number == number), None)
             worker = workers.get(owner or "")
             if worker is None or entry.seen is None:

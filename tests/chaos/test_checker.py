@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.chaos import ledger
+from tests.chaos import ledger, trails
 from tests.chaos.checker import RULES, check
 from tests.chaos.history import Act, Entry, History, Job, Output, Try, Worker
 from tests.chaos.ledger import Record
@@ -352,3 +353,25 @@ def test_a_torn_record_does_not_count(tmp_path: Path) -> None:
         os.write(fd, b"\n2.0 start 1 aa 1 4")  # its writer was killed in between
     os.close(fd)
     assert ledger.read(str(tmp_path)) == whole
+
+
+def test_a_claim_that_was_taken_back_is_no_attempt() -> None:
+    """Its command was not started; the number goes to the next."""
+    events = [
+        "added",
+        "claimed",
+        "released",
+        "claimed",
+        "released",
+        "claimed",
+        "reaped",
+        "claimed",
+        "succeeded",
+    ]
+    steps = trails.replay(events)
+    ends = [("abandoned", "worker_shutdown"), ("abandoned", "worker_crash"), ("succeeded", None)]
+    for tries in (ends, ends[1:]):
+        found: list[Any] = [SimpleNamespace(state=one, reason=why) for one, why in tries]
+        kept = [step.event.value for step in trails.attempted(steps, found)]
+        assert kept.count("claimed") == len(tries)
+        assert kept[-4:] == ["claimed", "reaped", "claimed", "succeeded"]

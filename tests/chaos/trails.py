@@ -77,18 +77,41 @@ def state_after(events: Sequence[str]) -> str | None:
     return steps[-1].after.value if steps else State.QUEUED.value
 
 
-def reaped(trail: Sequence[Entry]) -> list[tuple[int, Entry]]:
+def reaped(trail: Sequence[Entry], tries: Sequence[Try]) -> list[tuple[int, Entry]]:
     """The entries by which the job was taken back, with the number of the attempt each."""
     try:
         steps = replay([entry.event for entry in trail])
     except Illegal:
         return []
     number, found = 0, []
-    for step in steps:
+    for step in attempted(steps, tries):
         number += step.event is E.CLAIMED
         if step.event in REAPS:
             found.append((number, trail[step.at]))
     return found
+
+
+def attempted(steps: Sequence[Step], tries: Sequence[Try]) -> list[Step]:
+    """The moves without the claims that were taken back before their command was started.
+
+    Those leave no attempt, and the next one has the number that they had.
+    """
+    left = list(tries)
+    kept: list[Step] = []
+    for step in steps:
+        if step.before is State.RUNNING:
+            if step.event is E.RELEASED and not (left and _was_released(left[0])):
+                while kept.pop().event is not E.CLAIMED:
+                    pass
+                continue
+            del left[:1]
+        kept.append(step)
+    return kept
+
+
+def _was_released(one: Try) -> bool:
+    state, reasons = ENDS[E.RELEASED]
+    return one.state == state and one.reason in reasons
 
 
 def faults(job: Job, events: Sequence[str]) -> Iterator[str]:
@@ -107,6 +130,7 @@ def faults(job: Job, events: Sequence[str]) -> Iterator[str]:
 
 def _attempt_faults(job: Job, steps: Sequence[Step]) -> Iterator[str]:
     numbers = [one.number for one in job.tries]
+    steps = attempted(steps, job.tries)
     claims = sum(step.event is E.CLAIMED for step in steps)
     if numbers != list(range(1, claims + 1)):
         yield f"{claims} claims, but attempts {numbers}"
