@@ -6,6 +6,7 @@ from spoolctl.cli.parse import UsageError
 from spoolctl.cli.spec import COMMON, DB, Flag, JsonSchema, Positional, Verb
 from spoolctl.core.records import Added, Context, NewJob
 from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
+from spoolctl.core.states import State
 from spoolctl.submission import CAPTURED, FOREVER_S, new_job
 
 TYPE_CHECKING = False
@@ -478,11 +479,15 @@ def warn_if_past(run_at: float | None, app: App) -> None:
 
 
 def warn_if_unserved(added: list[Added], app: App) -> None:
-    """A queue that was named, and that no worker serves, is said."""
-    if any(each.job.queue != "default" for each in added):
+    """A queue that was named for a job that waits, and that no worker serves, is said.
+
+    The usual one is left out: it is filled before there is a worker as often as not.
+    """
+    lanes = {each.job.queue for each in added if each.job.state is State.QUEUED} - {"default"}
+    if lanes:
         from spoolctl.cli.unserved import warn
 
-        warn(added, app)
+        warn(lanes, app)
 
 
 def is_past(run_at: float | None) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from spoolctl.core.records import Added
-from spoolctl.core.states import State
 from spoolctl.errors import SpoolError
 
 TYPE_CHECKING = False
@@ -20,13 +18,11 @@ def sentence(lane: str) -> str:
     return f"no live worker serves the queue {lane}: start `spoolctl work{which}`"
 
 
-def warn(added: Iterable[Added], app: App) -> None:
-    """Warn of the queues that were named for these jobs and that nobody serves.
+def warn(lanes: Iterable[str], app: App) -> None:
+    """Warn of those of these queues, to which jobs were added, that nobody serves.
 
-    A name that was mistyped makes a queue of its own, in which a job waits for ever. The usual
-    one is left out: it is filled before there is a worker as often as not.
+    A name that was mistyped makes a queue of its own, in which a job waits for ever.
     """
-    lanes = {each.job.queue for each in added if each.job.state is State.QUEUED} - {"default"}
     with suppress(SpoolError, OSError):  # the jobs are stored, whatever becomes of the question
         for lane in sorted(app.queue.unserved(lanes)):
             app.warn("NO_WORKER", sentence(lane) + _meant(lane, app))

@@ -7,13 +7,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spoolctl.engine.crew import Crew
+from spoolctl.engine.loop import Deadlines
+from spoolctl.engine.options import WorkOptions
+from spoolctl.engine.patience import Patience
+from spoolctl.engine.station import Station
 from tests.helpers import clean_env, eventually, processes_of, spoolctl
 
 QUICK = {
@@ -138,3 +143,14 @@ def guardian_of(worker: int) -> int:
             if b"guardian" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return int(pid)
     return 0
+
+
+def idle_crew(
+    path: str, *, mono: Callable[[], float], deadlines: Deadlines | None = None
+) -> tuple[Crew, Station]:
+    """A crew of one slot without a worker, and its station; both are to be closed."""
+    station = Station(path, 1, grace_s=1.0, waits=False)
+    patience, options = Patience(print), WorkOptions()
+    quiet: dict[str, Any] = {"log": print, "stuck": print}
+    deadlines = deadlines or Deadlines()
+    return Crew(path, station, deadlines, patience, options, mono=mono, **quiet), station

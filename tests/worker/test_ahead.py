@@ -21,13 +21,10 @@ from spoolctl.engine.ahead import GATHER_S, HOLD_S, MOST_AHEAD, STREAK, Ahead
 from spoolctl.engine.attempt import NoResources
 from spoolctl.engine.crew import UNCLEAR_S, Crew, Report
 from spoolctl.engine.loop import Deadlines
-from spoolctl.engine.options import WorkOptions
-from spoolctl.engine.patience import Patience
-from spoolctl.engine.station import Station
 from spoolctl.store import open_store
 from tests.conformance.kit import Clock, Desk, success
 from tests.helpers import eventually
-from tests.worker.conftest import EAGER, Bench, alive, guardian_of
+from tests.worker.conftest import EAGER, Bench, alive, guardian_of, idle_crew
 
 SHORT = [["true"]] * (2 * STREAK)
 PATIENT = ("-c", f"from spoolctl.engine import crew; crew.HOLD_S = 60.0; {EAGER[1]}")
@@ -263,23 +260,17 @@ class Hand:
         for _ in range(3):
             self.desk.add()
         self.ended, self.held, self.other = self.desk.claim(3)
-        self.station = Station(path, 1, grace_s=1.0, waits=False)
         self.deadlines = Deadlines()
         self.mono = 100.0
-        self.crew = Crew(
-            path,
-            self.station,
-            self.deadlines,
-            Patience(print),
-            WorkOptions(),
-            log=print,
-            mono=lambda: self.mono,
-            stuck=print,
-        )
+        self.crew, self.station = idle_crew(path, mono=lambda: self.mono, deadlines=self.deadlines)
         self.started: list[int] = []
         monkeypatch.setattr(
             Crew, "_start", lambda _, claimed: self.started.append(claimed.attempt_id)
         )
+
+    def see_short_commands(self) -> None:
+        for _ in range(STREAK):
+            self.crew._ahead.ended(0.001)
 
     def close(self) -> None:
         self.crew.children.close()
@@ -344,8 +335,7 @@ def test_a_worker_short_of_resources_keeps_no_more_than_it_has_slots_for(
 
     monkeypatch.setattr(Crew, "_start", refuse)
     crew = hand.crew
-    for _ in range(STREAK):
-        crew._ahead.ended(0.001)
+    hand.see_short_commands()
     crew.start([hand.held, hand.other])
     assert crew.unstarted == [hand.held]
     assert [report.claimed for report in crew.reports] == [hand.other]
@@ -363,8 +353,7 @@ def test_slots_that_are_spoken_for_are_not_offered_again(hand: Hand) -> None:
     assert (crew.free, crew.room) == (1, 1)
     crew.reports[:] = [Report(success(hand.ended, survivors=1), hand.ended, None)]
     crew.start([hand.held])  # which has to wait for the survivors
-    for _ in range(STREAK):
-        crew._ahead.ended(0.001)
+    hand.see_short_commands()
     assert (crew.free, crew.room) == (0, 1)
 
 
@@ -384,8 +373,7 @@ class Gathering:
     def __init__(self, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
         self.hand, self.crew = hand, hand.crew
         monkeypatch.setattr(self.crew, "_free", [])
-        for _ in range(STREAK):
-            self.crew._ahead.ended(0.001)
+        hand.see_short_commands()
         self.crew.start([hand.held])
         self.crew.reports.append(Report(success(hand.ended), hand.ended, None))
 

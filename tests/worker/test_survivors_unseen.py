@@ -11,21 +11,14 @@ from typing import Any
 import pytest
 
 from spoolctl.engine.crew import Crew
-from spoolctl.engine.loop import Deadlines
-from spoolctl.engine.options import WorkOptions
-from spoolctl.engine.patience import Patience
-from spoolctl.engine.station import Station
 from spoolctl.process.search import Found, Target
 from spoolctl.process.tree import Snapshot
+from tests.worker.conftest import idle_crew
 
 
 @pytest.fixture
 def crew(tmp_path: Path) -> Iterator[Crew]:
-    path = str(tmp_path / "queue.db")
-    station = Station(path, 1, grace_s=1.0, waits=False)
-    patience, options = Patience(print), WorkOptions()
-    quiet: dict[str, Any] = {"log": print, "mono": lambda: 0.0, "stuck": print}
-    crew = Crew(path, station, Deadlines(), patience, options, **quiet)
+    crew, station = idle_crew(str(tmp_path / "queue.db"), mono=lambda: 0.0)
     yield crew
     crew.children.close()
     station.close(crew.children)
