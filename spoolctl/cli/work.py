@@ -145,8 +145,8 @@ VERB = Verb(
     epilog=(
         "The first SIGINT, SIGTERM or SIGHUP: finish what runs, take nothing more, exit 0. The "
         "second: end the commands and put their jobs back, at no cost to their budget. A third "
-        "gives up results that cannot be recorded, as on a full disk: their jobs run again. The "
-        "several SIGHUP of a terminal that is closed are one.",
+        "gives up results that cannot be recorded within a second, as on a full disk: their jobs "
+        "run again. The several SIGHUP of a terminal that is closed are one.",
         "--drain waits out retries, jobs of other workers and the recovery of crashed ones, but "
         "not jobs that were added for a later time.",
     ),

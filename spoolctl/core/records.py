@@ -415,6 +415,14 @@ class Counts(NamedTuple):
     scheduled: int
     queues: dict[str, tuple[dict[State, int], int]]
 
+    def queued_in(self, lanes: tuple[str, ...] | None) -> int:
+        """How many jobs are queued in these queues (None: in all), later ones included."""
+        return sum(
+            by_state[State.QUEUED]
+            for lane, (by_state, _) in self.queues.items()
+            if lanes is None or lane in lanes
+        )
+
 
 class Pruned(NamedTuple):
     """What one step of a prune deleted (or would delete).

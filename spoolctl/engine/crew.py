@@ -47,6 +47,13 @@ class Report(NamedTuple):
     running: Running | None
 
 
+class Unstarted(NamedTuple):
+    """A job that was claimed, at `since_mono` on the monotonic clock, and is not started yet."""
+
+    claimed: Claimed
+    since_mono: float
+
+
 class Crew:
     """Starts attempts, watches them, ends their trees.
 
@@ -83,8 +90,7 @@ class Crew:
         # Orphans that may be the survivors of a success: pid and start.
         self._tolerated: set[tuple[int, str]] = set()
         self._free = list(reversed(station.slots))
-        self.unstarted: list[Claimed] = []  # for want of a slot, or of resources
-        self._claimed_mono: dict[int, float] = {}  # by attempt id
+        self.unstarted: list[Unstarted] = []  # for want of a slot, or of resources
         self._short = False  # of resources
         # With a ceiling, what waits here would take the place of what could run elsewhere.
         self._ahead = Ahead(options.jobs if options.slots is None else 0)
@@ -144,13 +150,11 @@ class Crew:
         names them, and until then they are no success's to leave.
         """
         mono = self._mono()
-        for one in claimed:
-            self.unstarted.append(one)
-            self._claimed_mono[one.attempt_id] = mono
+        self.unstarted += [Unstarted(one, mono) for one in claimed]
         self._short = False
         blocked = any(report.outcome.survivors != 0 for report in self.reports)
         while self.unstarted and self._free and not blocked:
-            one = self.unstarted.pop(0)
+            one = self.unstarted[0].claimed
             try:
                 self._start(one)
             except SpawnFailed as error:
@@ -158,7 +162,6 @@ class Crew:
                 self._report_idle(one, AttemptState.FAILED, Reason.SPAWN_FAILED, text)
                 self._deadlines.sooner("again", 0.0)
             except NoResources as error:
-                self.unstarted.insert(0, one)
                 if (self._over or self._recorded) and not error.is_failing:
                     # They still have descriptors open, and count as processes.
                     self.tidy()
@@ -173,11 +176,10 @@ class Crew:
                 break
             else:
                 self._patience.over("start")
-            del self._claimed_mono[one.attempt_id]
+            del self.unstarted[0]
         if len(self.unstarted) > len(self._free):
             # Whatever happens meanwhile does not make them wait longer.
-            since = self._claimed_mono[self.unstarted[0].attempt_id]
-            self._deadlines.set("held", since + HOLD_S)
+            self._deadlines.set("held", self.unstarted[0].since_mono + HOLD_S)
         else:
             self._deadlines.drop("held")
 
@@ -340,15 +342,11 @@ class Crew:
         self._give_back(self.unstarted)
         self._deadlines.drop("held")
 
-    def _give_back(self, claims: Iterable[Claimed]) -> None:
+    def _give_back(self, some: Iterable[Unstarted]) -> None:
         reason, text = Reason.WORKER_SHUTDOWN, attempt.SHUT_DOWN
-        for claimed in list(claims):
-            self._forget(claimed)
-            self._report_idle(claimed, AttemptState.ABANDONED, reason, text, started=False)
-
-    def _forget(self, claimed: Claimed) -> None:
-        self.unstarted.remove(claimed)
-        del self._claimed_mono[claimed.attempt_id]
+        for one in list(some):
+            self.unstarted.remove(one)
+            self._report_idle(one.claimed, AttemptState.ABANDONED, reason, text, started=False)
 
     def lose(self, lost: Collection[int]) -> None:
         """These attempts were canceled or forced: end them, their results do not count."""
@@ -361,15 +359,14 @@ class Crew:
                     " killing its process group"
                 )
                 running.end(Why.LOST, self._options.grace_s, mono)
-        for claimed in [one for one in self.unstarted if one.attempt_id in lost]:
-            self._forget(claimed)
-            self._report_idle(claimed, AttemptState.CANCELED, Reason.CANCELED, "canceled")
+        for one in [one for one in self.unstarted if one.claimed.attempt_id in lost]:
+            self.unstarted.remove(one)
+            self._report_idle(one.claimed, AttemptState.CANCELED, Reason.CANCELED, "canceled")
 
     def abandon(self) -> None:
         """The queue is gone: end everything, report nothing."""
         mono = self._mono()
         self.unstarted.clear()
-        self._claimed_mono.clear()
         self.reports.clear()
         for running in self.running:
             running.end(Why.STORE_GONE, self._options.grace_s, mono)

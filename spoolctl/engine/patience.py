@@ -24,13 +24,16 @@ FORGET_AFTER_S = 60.0
 class Patience:
     """Tracks, per thing that is tried, since when it has not worked.
 
-    What is in the way of several things is said once, and that it is not any more as well.
+    What is in the way of several things is said once, and that it is not any more as well. What
+    comes and goes is said again only if it lasts: a worker with as many descriptors as it has
+    jobs is short of them a hundred times a second.
     """
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
         self._since: dict[str, float] = {}
         self._told: dict[str, tuple[str, float]] = {}  # the words, when it was tried last
+        self._said: dict[str, float] = {}  # the words, when they were said last
 
     def pause(self, what: str, error: Exception, mono: float) -> float:
         """Seconds until the next try; says once what is in the way."""
@@ -38,16 +41,25 @@ class Patience:
         busy = isinstance(error, StoreBusy) and not isinstance(error, StoreFull)
         if what in self._told:
             self._told[what] = self._told[what][0], mono
-        elif not busy or mono - since >= TELL_AFTER_S:
+        else:
             text = words_of(error) if isinstance(error, OSError) else str(error)
-            known = self._is_known(text, mono)
-            self._told[what] = text, mono
-            if not known:
-                self._log(f"spoolctl: waiting: {text}")
+            if mono - since >= TELL_AFTER_S or not (busy or self._was_said(text, mono)):
+                self._tell(what, text, mono)
         if not busy:
             return FULL_PAUSE_S
         longest = LONGEST_S if mono - since < SLOW_AFTER_S else LONG_PAUSE_S
         return SHORTEST_S + (longest - SHORTEST_S) * spread()
+
+    def _tell(self, what: str, text: str, mono: float) -> None:
+        known = self._is_known(text, mono)
+        self._told[what] = text, mono
+        if not known:
+            self._said = {old: at for old, at in self._said.items() if self._was_said(old, mono)}
+            self._said[text] = mono
+            self._log(f"spoolctl: waiting: {text}")
+
+    def _was_said(self, text: str, mono: float) -> bool:
+        return mono - self._said.get(text, -FORGET_AFTER_S) < FORGET_AFTER_S
 
     def over(self, what: str) -> None:
         """It worked."""

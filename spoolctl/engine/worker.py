@@ -1,8 +1,8 @@
 """A worker: claim, run, finish, again; one process, one thread, one event loop.
 
 Each turn of the loop looks at signals and ended children, fires what is due, goes on ending
-trees, records what has finished and claims what comes next in one transaction, starts it,
-and sleeps in the kernel until the next event.
+trees, records what has ended and claims what comes next in one transaction, starts it, and
+sleeps until the next event.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 from spoolctl.core.records import Claimed, Instant, NewWorker, Outcome, Recorded, Want
-from spoolctl.core.states import AttemptState, Reason, State
+from spoolctl.core.states import AttemptState, Reason
 from spoolctl.engine import sweep
 from spoolctl.engine.attempt import line_of
 from spoolctl.engine.clock import SystemClock, mono
@@ -50,6 +50,8 @@ SWEEP_INTERVAL_S = 300.0
 PROGRESS_S = 0.25
 LOG_PAUSE_S = 0.05
 LONGEST_SLEEP_S = 3600.0
+GIVE_IN_S = 1.0
+"""Whoever insists a third time would rather have jobs run again than wait longer for the disk."""
 SERVED_S = 0.5
 """How often a worker for one job looks whether those to whom it leaves the job still live."""
 
@@ -83,6 +85,7 @@ class Worker:
         self._looked = False  # a claim has come back with nothing
         self._stops_seen = 0
         self._hurried = False  # a stop that does not wait for what runs
+        self._gives_in = False  # one that does not even wait for what ran to be recorded
         self._id = 0
         self._failure: Exception | None = None
         self._drained = False
@@ -292,6 +295,8 @@ class Worker:
                 self._deadlines.set("shutdown", now + self._options.shutdown_timeout_s)
         if stops > 1:
             self._on_shutdown(self._clock.now())
+        if stops > 2:
+            self._deadlines.sooner("give_in", now + GIVE_IN_S)
 
     def _take_snapshot(self) -> tree.Snapshot:
         """One look at all processes, shared by everything in this turn."""
@@ -373,6 +378,9 @@ class Worker:
     def _on_shutdown(self, _now: Instant) -> None:
         self._hurried = True
         self._crew.shut_down()
+
+    def _on_give_in(self, _now: Instant) -> None:
+        self._gives_in = True
 
     def _on_guardian(self, _now: Instant) -> None:
         if self._crew.running:
@@ -555,8 +563,7 @@ class Worker:
         if self._failure is not None:
             return True
         if self._crew.reports:
-            # Whoever insists a third time would rather have the jobs run again.
-            return self._stops_seen > 2
+            return self._gives_in
         if self._crew.unstarted:
             return False
         if self._stops_seen:
@@ -595,12 +602,7 @@ class Worker:
             return
         counts = self._try("counts", lambda: self._store.counts(now=self._clock.now()))
         if counts is not None:
-            lanes = self._options.lanes
-            left = sum(
-                by_state[State.QUEUED]
-                for lane, (by_state, _) in counts.queues.items()
-                if lanes is None or lane in lanes
-            )
+            left = counts.queued_in(self._options.lanes)
             done = self._executed - self._failed
             self._progress(done, self._failed, len(self._crew.running), left)
         self._deadlines.set("progress", self._clock.now().mono + PROGRESS_S)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from spoolctl.engine.patience import FORGET_AFTER_S, TELL_AFTER_S, Patience
@@ -58,3 +60,24 @@ def test_what_is_not_tried_any_more_silences_nothing(patience: Patience, said: l
     assert said == [WAITING, WAITING]
     patience.over("cycle")
     assert said == [WAITING, WAITING, GOING_ON]
+
+
+def test_what_comes_and_goes_is_said_once_a_minute(patience: Patience, said: list[str]) -> None:
+    short = OSError(errno.EMFILE, "Too many open files")
+    waiting = "spoolctl: waiting: Too many open files"
+    for hundredth in range(6000):
+        patience.pause("start", short, hundredth / 100)
+        patience.over("start")
+    assert said == [waiting, GOING_ON]
+    patience.pause("start", short, FORGET_AFTER_S)
+    patience.over("start")
+    assert said == [waiting, GOING_ON] * 2
+
+
+def test_what_comes_again_and_lasts_is_said_again(patience: Patience, said: list[str]) -> None:
+    full = StoreFull("no room")
+    for since in (0.0, 10.0):
+        for mono in (since, since + TELL_AFTER_S):
+            patience.pause("cycle", full, mono)
+        patience.over("cycle")
+    assert said == ["spoolctl: waiting: no room", GOING_ON] * 2

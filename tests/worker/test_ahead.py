@@ -337,13 +337,13 @@ def test_a_worker_short_of_resources_keeps_no_more_than_it_has_slots_for(
     crew = hand.crew
     hand.see_short_commands()
     crew.start([hand.held, hand.other])
-    assert crew.unstarted == [hand.held]
+    assert [one.claimed for one in crew.unstarted] == [hand.held]
     assert [report.claimed for report in crew.reports] == [hand.other]
     crew.start()  # the next turn, in which what goes back is recorded
     assert crew.room == 0  # else it would claim as much again
     crew.reports.clear()
     crew.start()
-    assert crew.unstarted == [hand.held]
+    assert [one.claimed for one in crew.unstarted] == [hand.held]
     assert not crew.reports
 
 

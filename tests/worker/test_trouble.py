@@ -258,6 +258,24 @@ def test_only_a_third_signal_gives_up_a_result_that_waits_for_room(
     assert bench.trail(job) == ["added", "claimed", "reaped", "dead"]
 
 
+def test_who_insists_while_others_write_loses_no_result(bench: Bench) -> None:
+    job = bench.add(
+        "--max-crashes", "0", "-c", "echo $$ > pid; until test -e go; do sleep 0.05; done"
+    )
+    worker = bench.work()
+    pid = int(bench.wait_file("pid"))
+    with closing(sqlite3.connect(bench.db, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        (bench.folder / "go").touch()
+        eventually(lambda: not alive(pid), what="the command's end")
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            worker.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            worker.wait(0.5)
+    worker.wait(30)
+    assert bench.job(job)["state"] == "done"
+
+
 def test_a_flood_of_output_keeps_head_and_tail_and_says_so(bench: Bench) -> None:
     job = bench.add("-c", "echo HEAD; head -c 20000000 /dev/zero; echo TAIL; sleep 1.2")
     worker = bench.work("--drain", "--max-output", "1M")
