@@ -12,7 +12,7 @@ from spoolctl.core.display import command
 from spoolctl.core.records import JobFilter, Want
 from spoolctl.core.states import State
 from spoolctl.store import open_store
-from spoolctl.store.sqlite import finding, sorting
+from spoolctl.store.sqlite import finding, marks, sorting
 from tests.conformance.kit import Clock, Desk, failure, job, success
 from tests.conformance.test_asking import compare_with_a_filter_over_everything
 
@@ -34,6 +34,8 @@ def test_what_is_chosen_in_long_queues_finds_the_same(
         monkeypatch.setattr(module, "FEW", few)
     monkeypatch.setattr(finding, "_STREAMS", streams)
     monkeypatch.setattr(finding, "_PRIORITIES", streams)
+    monkeypatch.setattr(marks, "_SOME", few // 2)
+    monkeypatch.setattr(marks, "_ANYWHERE", few // 2)
     monkeypatch.setattr(sorting, "_LEVELS", few)
     monkeypatch.setattr(sorting, "_MILE", few // 2)
     compare_with_a_filter_over_everything(desk)

@@ -254,6 +254,12 @@ OPERATIONS: dict[str, Callable[[Desk], object]] = {
     "list by priority, of a queue that has none": lambda desk: desk.find(
         20, priority_min=5000, queue="q1"
     ),
+    "list by priority, of a queue that has none, though more than a few others do": lambda desk: (
+        desk.find(20, priority_min=2000, queue="quiet")
+    ),
+    "list of a queue by priority, where what is new has another one": lambda desk: desk.find(
+        20, sort="priority", queue="quiet"
+    ),
     "list by priority, of several states": lambda desk: desk.find(
         20, priority_min=1009, states=(State.QUEUED, State.RUNNING, State.DEAD)
     ),
@@ -297,6 +303,11 @@ def small_and_large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
                 desk.cancel(number_canceled)
         desk.store.add(crowd(number), now=desk.clock.now())
         desk.store.add([job(queue="q0", tags=(("t", "1"),))] * 40, now=desk.clock.now())
+        loud = [job(queue="loud", priority=2000) for _ in range(number)]
+        desk.store.add(
+            [job(queue="quiet", priority=n % 5) for n in range(number)], now=desk.clock.now()
+        )
+        desk.store.add(loud, now=desk.clock.now())
         desks.append(desk)
     yield desks[0], desks[1]
     for desk in desks:
@@ -445,7 +456,7 @@ def test_every_statement_stands_in_one_place() -> None:
     folder = Path(inspect.getfile(sql)).parent
     words = re.compile(r'"(SELECT|INSERT|UPDATE|DELETE) ')
     found = {path.name for path in folder.glob("*.py") if words.search(path.read_text())}
-    assert found <= {"sql.py", "finding.py", "sorting.py", "asking.py", "opening.py"}
+    assert found <= {"sql.py", "finding.py", "sorting.py", "asking.py", "branches.py", "opening.py"}
 
 
 def test_types_of_sqlite_that_are_tested_here() -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from contextlib import closing
+from contextlib import closing, suppress
 
 from spoolctl.core.limits import LIMITS
 from spoolctl.core.records import JobFilter
 from spoolctl.core.states import State
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.store.sqlite import sql
-from spoolctl.store.sqlite.finding import (
+from spoolctl.store.sqlite.branches import (
     ANY,
-    FEW,
     HELD,
     Branch,
     Clause,
-    Finding,
     Pair,
     by_lane,
     by_tag,
@@ -26,6 +24,8 @@ from spoolctl.store.sqlite.finding import (
     marked,
     size_of,
 )
+from spoolctl.store.sqlite.finding import FEW, Finding
+from spoolctl.store.sqlite.marks import Marks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,10 +80,8 @@ class Sorting:
 
     def ids(self, wanted: JobFilter, limit: int) -> list[int]:
         """Ids of the jobs, in order."""
-        few = None if wanted.ids else self._store._few(wanted)
-        pairs = None if few or wanted.ids else self._store._pairs(wanted)
-        if pairs is not None and size_of(pairs) <= FEW:
-            few = [by_lane(pair) for pair in pairs]
+        pairs = None if wanted.ids else self._store._pairs(wanted)
+        few = None if wanted.ids else self._store._sparse(wanted, pairs, limit)
         found = None if few is not None else self._cheaply(wanted, limit, pairs)
         if found is None:
             drivers = self._drivers(wanted) if few is None else few
@@ -192,30 +190,53 @@ class Sorting:
 
     def _queued_by_priority(self, wanted: JobFilter, limit: int, pair: Pair) -> set[Entry]:
         found: set[Entry] = set()
-        branch = by_lane(pair)
-        priorities = self._store._priorities_of(pair.queue, rising=self._ascending)
-        for tried, priority in enumerate(priorities):
+        marks = Marks(self._store, pair)
+        for tried, priority in enumerate(marks.priorities(rising=self._ascending)):
+            if tried == _LEVELS:
+                return self._entries([by_lane(pair)], wanted, limit, self._by_value)
+            found |= self._queued_of(priority, wanted, limit - len(found), marks, pair)
             if len(found) >= limit:
                 break
-            if tried == _LEVELS:
-                return self._entries([branch], wanted, limit, self._by_value)
-            one = Clause("+jobs.priority = ?", (priority,))
-            few = self._store._marked(pair, priority, limit, exactly=True)
-            left = limit - len(found)
-            found |= self._entries(few or [branch], wanted, left, self._by_id, one)
         return found
 
-    def _walk(self, branch: Branch, wanted: JobFilter, limit: int) -> set[Entry]:
+    def _queued_of(
+        self, priority: int, wanted: JobFilter, limit: int, marks: Marks, pair: Pair
+    ) -> set[Entry]:
+        """A lane's queued jobs of a priority: the first by their ids."""
+        one = Clause("+jobs.priority = ?", (priority,))
+        few = marks.few(priority, limit, exactly=True)
+        if few is None:
+            # The newest, or oldest, of them may be the lane's, or it may have this priority;
+            # or else many of both lie before them, and all marks are sorted.
+            level = indexed("jobs_by_priority", "priority = ?", priority)
+            queued = wanted._replace(queue=pair.queue, states=(pair.state,))
+            most = 4 * math.isqrt(limit * pair.size)
+            for branch, order in ((level, self._by_index), (by_lane(pair), self._by_id)):
+                with suppress(_TooFarError):
+                    return self._walk(branch, queued, limit, order, most, one)
+            few = marks.branches(priority, exactly=True)
+        return self._entries(few, wanted, limit, self._by_id, one)
+
+    def _walk(
+        self,
+        branch: Branch,
+        wanted: JobFilter,
+        limit: int,
+        order: str = "",
+        most: int = 0,
+        *more: Clause,
+    ) -> set[Entry]:
         """The first of a branch in the order of its index, unless they lie too far apart."""
-        fits, values = condition(TABLE, wanted)
+        fits, values = condition(TABLE, wanted, more)
         # Of those that do not fit, one in so many is yielded, too: to see how far it has come.
         query = (
             f"SELECT {self._column}, jobs.id, CASE WHEN {fits} THEN 1 ELSE 0 END"
             f" FROM {branch.source} WHERE {branch.clause.text}"
-            f" AND CASE WHEN {fits} THEN 1 ELSE jobs.id % {_MILE} = 0 END ORDER BY {self._by_index}"
+            f" AND CASE WHEN {fits} THEN 1 ELSE jobs.id % {_MILE} = 0 END"
+            f" ORDER BY {order or self._by_index}"
         )
         found: set[Entry] = set()
-        miles = self._most // _MILE
+        miles = (most or self._most) // _MILE
         with closing(self._execute(query, [*values, *branch.clause.values, *values])) as rows:
             for value, job_id, is_fit in rows:
                 if is_fit:

@@ -371,6 +371,10 @@ DELETE_JOB = "DELETE FROM jobs WHERE id = ?"
 LANE_COUNTS = (
     "SELECT queue, queued, running, done, failed, dead, canceled, waiting FROM lanes ORDER BY queue"
 )
+# For lists: the states in the order of `State`.
+_LANES = "SELECT queue, ready, waiting, queued, running, done, failed, dead, canceled FROM lanes"
+LANES = f"{_LANES} ORDER BY queue"
+LANE_BY_NAME = f"{_LANES} WHERE queue = ?"
 # Fallen due, but not promoted yet: still counted in `waiting`.
 DUE_BY_LANE = "SELECT queue, sum(1) FROM jobs WHERE due_clock = ? AND due <= ? GROUP BY queue"
 DUE_BY_LANE_ON_OTHER_BOOTS = (

@@ -1,0 +1,220 @@
+"""Sources of ids, and filters as conditions on the rows of jobs."""
+
+from __future__ import annotations
+
+from spoolctl.core.records import JobFilter
+from spoolctl.core.states import State
+from spoolctl.core.tuples import NamedTuple
+from spoolctl.store.sqlite import rows
+
+# Stands for all lanes: no lane has an empty name.
+ANY = ""
+HELD = "state = 'queued' AND ready = 0 AND due IS NULL"
+
+
+class Clause(NamedTuple):
+    """A condition of a WHERE clause with its values."""
+
+    text: str
+    values: tuple[object, ...]
+
+
+class Branch(NamedTuple):
+    """A source of ids in descending order: a FROM clause, the id's name, the condition.
+
+    What matters lies between the ids `above` and `below`.
+    """
+
+    source: str
+    name: str
+    clause: Clause
+    above: int = 0
+    below: int | None = None
+
+    @property
+    def counted(self) -> str:
+        """The FROM clause without what is only read along."""
+        return self.source.split(" CROSS JOIN ")[0]
+
+
+class Pair(NamedTuple):
+    """A lane and a state, and how many jobs it has; of queued ones how many have which mark."""
+
+    queue: str
+    state: State
+    size: int
+    ready: int = 0
+    waiting: int = 0
+
+    @property
+    def held(self) -> int:
+        """Of queued ones: neither ready nor waiting for a time."""
+        return self.size - self.ready - self.waiting
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What `jobs_by_lane` finds them by."""
+        return self.queue, self.state.value
+
+
+def branch_query(
+    branch: Branch,
+    wanted: JobFilter,
+    limit: int,
+    *,
+    reverse: bool = False,
+    more: tuple[Clause, ...] = (),
+) -> tuple[str, list[object]]:
+    """The statement that reads one branch's ids in order, with all filters applied."""
+    where, values = condition(branch, wanted, more)
+    query = (
+        f"SELECT {branch.name} FROM {branch.source} WHERE {where}"
+        f" ORDER BY {branch.name} {direction(reverse)} LIMIT ?"
+    )
+    return query, [*values, limit]
+
+
+def condition(
+    branch: Branch, wanted: JobFilter, more: tuple[Clause, ...] = ()
+) -> tuple[str, list[object]]:
+    """The WHERE clause of a branch with all filters, and its values."""
+    ends = [each for each in (wanted.before_id, branch.below) if each is not None]
+    # Once each: of two lower bounds the planner may use the wrong one.
+    above = max(wanted.after_id or 0, branch.above)
+    tests = [branch.clause, Clause(f"{branch.name} > ?", (above,))]
+    if ends:
+        tests.append(Clause(f"{branch.name} < ?", (min(ends),)))
+    tests += [*tests_of(wanted._replace(before_id=None, after_id=None)), *more]
+    where = " AND ".join(test.text for test in tests)
+    return where, [value for test in tests for value in test.values]
+
+
+def direction(reverse: bool) -> str:
+    """The SQL word for ascending or (not `reverse`) descending ids."""
+    return "ASC" if reverse else "DESC"
+
+
+def tests_of(wanted: JobFilter) -> list[Clause]:
+    """Every filter as a condition on a row of `jobs`."""
+    tests = []
+    if wanted.before_id is not None:
+        tests.append(Clause("jobs.id < ?", (wanted.before_id,)))
+    if wanted.after_id is not None:
+        tests.append(Clause("jobs.id > ?", (wanted.after_id,)))
+    if wanted.since is not None:
+        tests.append(Clause("jobs.created_at >= ?", (wanted.since,)))
+    if wanted.states:
+        marks = ",".join("?" * len(wanted.states))
+        # The plus keeps the planner from driving by this one instead.
+        values = tuple(state.value for state in wanted.states)
+        tests.append(Clause(f"+jobs.state IN ({marks})", values))
+    if wanted.queue is not None:
+        tests.append(Clause("+jobs.queue = ?", (wanted.queue,)))
+    if wanted.priority_min is not None:
+        tests.append(Clause("+jobs.priority >= ?", (wanted.priority_min,)))
+    for key, value in wanted.tags:
+        if value is None:
+            text = "EXISTS (SELECT 1 FROM tags WHERE key = ? AND job = jobs.id)"
+            tests.append(Clause(text, (rows.storable(key),)))
+        else:
+            text = "EXISTS (SELECT 1 FROM tags WHERE key = ? AND value = ? AND job = jobs.id)"
+            tests.append(Clause(text, (rows.storable(key), rows.storable(value))))
+    if wanted.command is not None:
+        # The last one: it calls back into Python.
+        tests.append(_command_test(wanted.command))
+    return tests
+
+
+def _command_test(text: str) -> Clause:
+    """A part of the command line as it is shown.
+
+    What is shown is made in Python; before that the stored text is looked at, which for most
+    jobs is enough to tell that they do not match. All ASCII but spaces, quotes and backslashes
+    stands in it as it is shown, next to the same characters, unless it belongs to an escape (a
+    backslash, and letters and digits behind it).
+    """
+    import re
+
+    exact = Clause("shows(jobs.argv, ?)", (text,))
+    word = r"[!#-&(-\[\]-~]+"
+    # The first escape may begin before the text does, and a `$` be the first half of a quote.
+    surely = re.sub(r"(?:^\\?|\\)[ntrexuU]?[0-9a-f]{0,8}|\$(?='|$)", " ", text)
+    longest = max(re.findall(word, surely), key=len, default="")
+    if longest:
+        return Clause(f"instr(jobs.argv, ?) > 0 AND {exact.text}", (longest, *exact.values))
+    # Else what matches contains it as it is, or is a text in which something is escaped.
+    maybe = (
+        "instr(jobs.argv, char(92)) > 0 OR instr(jobs.argv, char(127)) > 0"
+        " OR length(jobs.argv) < length(CAST(jobs.argv AS BLOB))"
+    )
+    if text.isascii():
+        maybe += " OR instr(jobs.argv, ?) > 0"
+        longest = max(re.findall(word, text), key=len, default="")
+        exact = exact._replace(values=(longest, text))
+    return Clause(f"({maybe}) AND {exact.text}", exact.values)
+
+
+def shows(argv: str, text: str) -> bool:
+    import json
+
+    from spoolctl.core.display import command
+
+    try:
+        return text in command(json.loads(argv))
+    except (ValueError, TypeError):
+        return True  # damaged: whoever reads the row says so
+
+
+def indexed(index: str, test: str, *values: object) -> Branch:
+    """Jobs by an index whose entries of this condition come in the order of ids."""
+    return Branch(f"jobs INDEXED BY {index}", "jobs.id", Clause(test, values))
+
+
+def marked(index: str, test: str, queue: str, *values: object) -> Branch:
+    """Queued jobs of a lane, or of all, by an index of marks (`{}`: of which there are two)."""
+    if queue == ANY:
+        return indexed(index.format("anywhere"), test, *values)
+    return indexed(index.format("in_lane"), f"queue = ? AND {test}", queue, *values)
+
+
+def size_of(pairs: list[Pair]) -> int:
+    """How many jobs lanes and states have together."""
+    return sum(pair.size for pair in pairs)
+
+
+def together(pairs: list[Pair]) -> Pair:
+    """All of these queued ones, of whatever lane."""
+    ready, waiting = sum(pair.ready for pair in pairs), sum(pair.waiting for pair in pairs)
+    return Pair(ANY, State.QUEUED, size_of(pairs), ready, waiting)
+
+
+def by_lane(pair: Pair) -> Branch:
+    """The jobs of a lane in a state."""
+    return indexed("jobs_by_lane", "queue = ? AND state = ?", *pair.key)
+
+
+def by_priorities(priorities: list[int]) -> list[Branch]:
+    return [indexed("jobs_by_priority", "priority = ?", each) for each in priorities]
+
+
+def by_ids(ids: tuple[int, ...]) -> list[Branch]:
+    usable = sorted({job_id for job_id in ids if 0 < job_id < 1 << 63}, reverse=True)
+    branches = []
+    for start in range(0, len(usable), 500):  # at least 999 values fit into a statement
+        some = usable[start : start + 500]
+        marks = ",".join("?" * len(some))
+        branches.append(Branch("jobs", "jobs.id", Clause(f"jobs.id IN ({marks})", tuple(some))))
+    return branches
+
+
+def narrowest(tags: tuple[tuple[str, str | None], ...]) -> tuple[str, str | None]:
+    return min(tags, key=lambda tag: tag[1] is None)
+
+
+def by_tag(key: str, value: str | None) -> Branch:
+    """The jobs with a tag."""
+    source = "tags CROSS JOIN jobs ON jobs.id = tags.job"
+    if value is None:
+        return Branch(source, "tags.job", Clause("tags.key = ?", (rows.storable(key),)))
+    values = (rows.storable(key), rows.storable(value))
+    return Branch(source, "tags.job", Clause("tags.key = ? AND tags.value = ?", values))
