@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from spoolctl.core.display import command
-from spoolctl.core.records import JobFilter, Want
+from spoolctl.core.records import SORTS, JobFilter, Want
 from spoolctl.core.states import State
 from spoolctl.store import open_store
 from spoolctl.store.sqlite import finding, marks, sorting
 from tests.conformance.kit import Clock, Desk, failure, job, success
-from tests.conformance.test_asking import compare_with_a_filter_over_everything
+from tests.conformance.test_asking import (
+    compare_with_a_filter_over_everything,
+    in_order,
+    matches,
+)
 
 
 @pytest.fixture
@@ -127,3 +131,72 @@ def test_every_part_of_every_command_line_is_found(desk: Desk) -> None:
             text = line[start : start + dice.randrange(1, 14)]
             expected = [job_id for job_id, each in shown.items() if text in each]
             assert desk.find(-1, command=text) == expected, text
+
+
+def a_long_queue_in_phases(desk: Desk, dice: random.Random) -> None:
+    """Each lane has times in which it is busy, with priorities of its own; jobs in all ways."""
+    for phase in range(12):
+        lane, level = dice.choice("ab"), dice.randrange(3)
+        new = [
+            job(
+                "make",
+                f"target-{dice.randrange(50)}",
+                queue=lane if dice.random() < 0.8 else "c",
+                priority=level if dice.random() < 0.9 else dice.randrange(6),
+                max_retries=dice.choice([0, 3]),
+                tags=(("n", str(number % 3)),) if number % 4 == 0 else (),
+                delay_s=dice.uniform(1, 900) if dice.random() < 0.2 else None,
+                run_at=desk.clock.at + dice.uniform(1, 900) if dice.random() < 0.1 else None,
+            )
+            for number in range(100)
+        ]
+        desk.store.add(new, now=desk.clock.now())
+        desk.clock.advance(dice.uniform(0, 20))
+        for number, one in enumerate(desk.claim(35)):
+            if number == 20 and phase % 4 == 3:
+                desk.clock.step(dice.choice([400.0, -400.0]))
+            desk.clock.advance(dice.choice([0.0, 0.01, 0.05, 3.0]))
+            if number % 8 == 0:
+                desk.retry(one.job_id, force=True)  # held: its processes may still live
+            elif number % 8 == 1:
+                desk.report(failure(one))
+            elif number % 8 == 2:
+                desk.cancel(one.job_id, running=True)
+            else:
+                desk.report(success(one))
+        for one in desk.store.find(JobFilter(states=(State.CANCELED,)), limit=9):
+            if one.id % 3 == 0:
+                desk.retry(one.id)
+    desk.claim(4)
+
+
+@pytest.mark.parametrize("mile", [32, 1])
+@pytest.mark.parametrize("sort", SORTS)
+def test_in_a_long_queue_every_order_is_exact(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, sort: str, mile: int
+) -> None:
+    """By whichever of the indices, and whether one is left again on the way."""
+    for module, name, few in (
+        (finding, "FEW", 5),
+        (sorting, "FEW", 5),
+        (marks, "_SOME", 2),
+        (sorting, "_MILE", mile),
+    ):
+        monkeypatch.setattr(module, name, few)
+    dice = random.Random(17)
+    a_long_queue_in_phases(desk, dice)
+    everything = desk.store.find(JobFilter(), limit=-1)
+    assert len({one.state for one in everything}) == 5
+    for _ in range(400):
+        wanted = JobFilter(
+            states=tuple(dice.sample(list(State), dice.choice([0, 0, 1, 1, 2]))),
+            queue=dice.choice([None, None, "a", "b", "c"]),
+            tags=(("n", dice.choice(["2", None])),) if dice.random() < 0.1 else (),
+            priority_min=dice.choice([None, None, 1, 2, 5]),
+            after_id=dice.choice([None, None, None, 700]),
+            command=dice.choice([None, None, None, "target-4"]),
+        )
+        limit, reverse = dice.choice([1, 3, 20, 100]), dice.random() < 0.5
+        expected = in_order([one for one in everything if matches(one, wanted)], sort, reverse)
+        found = desk.store.find(wanted, limit=limit, sort=sort, reverse=reverse)
+        assert found == expected[:limit], (wanted, limit, reverse)
