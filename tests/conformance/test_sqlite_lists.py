@@ -152,28 +152,31 @@ def a_long_queue_in_phases(desk: Desk, dice: random.Random) -> None:
         ]
         desk.store.add(new, now=desk.clock.now())
         desk.clock.advance(dice.uniform(0, 20))
-        for number, one in enumerate(desk.claim(35)):
-            if number == 20 and phase % 4 == 3:
+        for turn in range(8):
+            claimed = desk.claim(5)
+            if turn == 5 and phase % 4 == 3:
                 desk.clock.step(dice.choice([400.0, -400.0]))
-            desk.clock.advance(dice.choice([0.0, 0.01, 0.05, 3.0]))
-            if number % 8 == 0:
-                desk.retry(one.job_id, force=True)  # held: its processes may still live
-            elif number % 8 == 1:
-                desk.report(failure(one))
-            elif number % 8 == 2:
-                desk.cancel(one.job_id, running=True)
-            else:
-                desk.report(success(one))
+            for number, one in enumerate(claimed):
+                desk.clock.advance(dice.choice([0.0, 0.01, 0.02, 0.02, 3.0]))
+                what = dice.randrange(16)
+                if what == 0:
+                    desk.retry(one.job_id, force=True)  # held: its processes may still live
+                elif what == 1:
+                    desk.cancel(one.job_id, running=True)
+                elif what < 5:
+                    desk.report(failure(one))
+                elif number or turn:
+                    desk.report(success(one))
         for one in desk.store.find(JobFilter(states=(State.CANCELED,)), limit=9):
             if one.id % 3 == 0:
                 desk.retry(one.id)
     desk.claim(4)
 
 
-@pytest.mark.parametrize("mile", [32, 1])
+@pytest.mark.parametrize(("mile", "patience"), [(32, 4), (1, 1)])
 @pytest.mark.parametrize("sort", SORTS)
 def test_in_a_long_queue_every_order_is_exact(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, sort: str, mile: int
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, sort: str, mile: int, patience: int
 ) -> None:
     """By whichever of the indices, and whether one is left again on the way."""
     for module, name, few in (
@@ -181,6 +184,7 @@ def test_in_a_long_queue_every_order_is_exact(
         (sorting, "FEW", 5),
         (marks, "_SOME", 2),
         (sorting, "_MILE", mile),
+        (sorting, "_PATIENCE", patience),
     ):
         monkeypatch.setattr(module, name, few)
     dice = random.Random(17)
@@ -200,3 +204,24 @@ def test_in_a_long_queue_every_order_is_exact(
         expected = in_order([one for one in everything if matches(one, wanted)], sort, reverse)
         found = desk.store.find(wanted, limit=limit, sort=sort, reverse=reverse)
         assert found == expected[:limit], (wanted, limit, reverse)
+
+
+def test_who_started_together_and_ended_one_after_the_other_is_sorted_by_start(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the first to end nor the last to end tells who started first, or last."""
+    for module in (finding, sorting):
+        monkeypatch.setattr(module, "FEW", 2)
+    ran = []
+    for _ in range(40):
+        desk.store.add([job(), job()], now=desk.clock.now())
+        (long,) = desk.claim(1)
+        desk.clock.advance(0.01)
+        (short,) = desk.claim(1)
+        for one in (short, long):
+            desk.clock.advance(0.02)
+            desk.report(success(one))
+        ran += [long.job_id, short.job_id]
+    for limit in (1, 2, 5):
+        assert desk.find(limit, sort="started", reverse=True) == ran[:limit]
+        assert desk.find(limit, sort="started") == ran[::-1][:limit]

@@ -30,6 +30,7 @@ SMALL = {
     "due_anywhere_by_priority",
     "due_in_lane",
     "due_in_lane_by_priority",
+    "due_in_lane_by_run",
     "attempts_living",
     "attempts_in_files",
     "workers_here",

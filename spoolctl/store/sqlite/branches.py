@@ -10,6 +10,13 @@ from spoolctl.store.sqlite import rows
 # Stands for all lanes: no lane has an empty name.
 ANY = ""
 HELD = "state = 'queued' AND ready = 0 AND due IS NULL"
+# Whose start cannot be told from the end, of those that do not run; and whose can.
+APART = (
+    "started_at IS NOT NULL AND state <> 'running' AND (finished_at IS NULL"
+    " OR started_at > finished_at OR started_at < finished_at - 0.1)"
+)
+NEAR = "jobs.started_at BETWEEN jobs.finished_at - 0.1 AND jobs.finished_at"
+NEAR_S = 0.1
 
 
 class Clause(NamedTuple):
@@ -30,6 +37,11 @@ class Branch(NamedTuple):
     clause: Clause
     above: int = 0
     below: int | None = None
+
+    def within(self, test: str, *values: object) -> Branch:
+        """The part of it for which this holds, too."""
+        text = f"{self.clause.text} AND {test}"
+        return self._replace(clause=Clause(text, (*self.clause.values, *values)))
 
     @property
     def counted(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import closing, suppress
+from itertools import islice, takewhile
 
 from spoolctl.core.limits import LIMITS
 from spoolctl.core.records import JobFilter
@@ -12,7 +13,10 @@ from spoolctl.core.tuples import NamedTuple
 from spoolctl.store.sqlite import sql
 from spoolctl.store.sqlite.branches import (
     ANY,
+    APART,
     HELD,
+    NEAR,
+    NEAR_S,
     Branch,
     Clause,
     Pair,
@@ -23,6 +27,7 @@ from spoolctl.store.sqlite.branches import (
     indexed,
     marked,
     size_of,
+    together,
 )
 from spoolctl.store.sqlite.finding import FEW, Finding
 from spoolctl.store.sqlite.marks import Marks
@@ -37,9 +42,14 @@ Entry: TypeAlias = "tuple[float | None, int]"
 TABLE = Branch("jobs", "jobs.id", Clause("1", ()))
 ENDED = Clause("jobs.finished_at IS NOT NULL", ())
 UNFINISHED = Clause("jobs.finished_at IS NULL", ())
+STARTED = Clause("jobs.started_at IS NOT NULL", ())
+NEVER_STARTED = Clause("jobs.started_at IS NULL", ())
+ENDED_NEAR = Clause(NEAR, ())
 # So many priorities of a lane are looked at one by one, before all of it is sorted.
 _LEVELS = 40
 _MILE = 32
+# So many times as many rows are read in order as if what matches lay evenly.
+_PATIENCE = 4
 
 
 class Order(NamedTuple):
@@ -74,6 +84,7 @@ class Sorting:
         way = direction(self._ascending)
         self._by_id = f"jobs.id {way}"
         self._by_index = f"{self._column} {way}, {self._by_id}"
+        self._by_end = f"jobs.finished_at {way}, {self._by_id}"
         # Without a time: last, whatever the direction.
         self._by_value = f"{self._column} IS NULL, {self._by_index}"
         self._most = 0
@@ -92,13 +103,15 @@ class Sorting:
         self, wanted: JobFilter, limit: int, pairs: list[Pair] | None
     ) -> set[Entry] | None:
         """All that can be among the first, where an index has the order and pays."""
-        if limit < 0 or wanted.ids or self._sort == "started":
+        if limit < 0 or wanted.ids:
             return None
         if not self._index_pays(wanted, limit, pairs):
             return None
         try:
             if self._sort == "finished":
-                return self._by_end(wanted, limit, pairs)
+                return self._by_ends(wanted, limit, pairs)
+            if self._sort == "started":
+                return self._by_start(wanted, limit)
             if self._sort == "next-run":
                 return None if pairs is None else self._by_next_run(wanted, limit, pairs)
             if wanted.queue is None or pairs is None or wanted.tags:
@@ -128,11 +141,11 @@ class Sorting:
         if pairs is not None:
             matching = min(matching, size_of(pairs))
         enough = math.isqrt(limit * total)
-        self._most = 4 * enough
+        self._most = _PATIENCE * enough
         tags = (by_tag(*tag) for tag in wanted.tags)
         return matching > enough and all(self._store._has_more(tag, enough) for tag in tags)
 
-    def _by_end(self, wanted: JobFilter, limit: int, pairs: list[Pair] | None) -> set[Entry]:
+    def _by_ends(self, wanted: JobFilter, limit: int, pairs: list[Pair] | None) -> set[Entry]:
         """Each state's by its index, or by lane where that has few of them; then, if there is
         room, those that have not ended."""
         found: set[Entry] = set()
@@ -144,34 +157,119 @@ class Sorting:
             else:
                 test = "state = ? AND finished_at IS NOT NULL"
                 branch = indexed("jobs_by_end", test, state.value)
-                found |= self._walk(branch, wanted, limit)
+                found |= self._walk(branch, wanted, limit, self._by_index, self._most)
         if len(found) < limit:
-            branches = self._store._branches(wanted, limit, self._ascending)
-            drivers = [TABLE] if branches is None else branches
-            found |= self._entries(drivers, wanted, limit, self._by_id, UNFINISHED)
+            found |= self._without_time(wanted, limit, UNFINISHED)
+        return found
+
+    def _without_time(self, wanted: JobFilter, limit: int, never: Clause) -> set[Entry]:
+        branches = self._store._branches(wanted, limit, self._ascending)
+        drivers = [TABLE] if branches is None else branches
+        return self._entries(drivers, wanted, limit, self._by_id, never)
+
+    def _by_start(self, wanted: JobFilter, limit: int) -> set[Entry]:
+        """By the end, of those that ended within `NEAR_S` of their start; the others by an
+        index of their own; and all that run."""
+        found: set[Entry] = set()
+        near: list[Branch] = []
+        apart: list[Branch] = []
+        pairs = self._store._pairs(wanted._replace(states=wanted.states or tuple(State))) or []
+        for state in dict.fromkeys(pair.state for pair in pairs):
+            some = [pair for pair in pairs if pair.state is state]
+            if state is State.RUNNING or size_of(some) <= FEW:
+                lanes = [by_lane(pair) for pair in some]
+                found |= self._entries(lanes, wanted, limit, self._by_value, STARTED)
+            else:
+                test = "state = ? AND finished_at IS NOT NULL"
+                near.append(indexed("jobs_by_end", test, state.value))
+                apart.append(indexed("started_apart", f"state = ? AND {APART}", state.value))
+        ended, left_ended = self._as_far_as_it_pays(near, wanted, limit, self._by_end, ENDED_NEAR)
+        others, left = self._as_far_as_it_pays(apart, wanted, limit, self._by_index)
+        found = found.union(ended, others)
+        if len(found) >= limit:
+            return found | self._before(self._border(found, limit), near, left, wanted)
+        if left or left_ended:
+            raise _TooFarError
+        return found | self._without_time(wanted, limit, NEVER_STARTED)
+
+    def _as_far_as_it_pays(
+        self, branches: list[Branch], wanted: JobFilter, limit: int, order: str, *more: Clause
+    ) -> tuple[set[Entry], list[Branch]]:
+        """The first of each branch, and the branches in which these lie too far apart."""
+        found: set[Entry] = set()
+        left = []
+        for branch in branches:
+            try:
+                found |= self._walk(branch, wanted, limit, order, self._most, *more)
+            except _TooFarError:
+                left.append(branch)
+        return found, left
+
+    def _border(self, found: set[Entry], limit: int) -> tuple[float, int]:
+        """The last of those that are the first so far."""
+        timed = [(value, job_id) for value, job_id in found if value is not None]
+        return sorted(timed, reverse=not self._ascending)[limit - 1]
+
+    def _before(
+        self, last: tuple[float, int], near: list[Branch], apart: list[Branch], wanted: JobFilter
+    ) -> set[Entry]:
+        """Those started before this one (in this direction): they did not end long after."""
+        start, than, end = (last[0], ">", last[0])
+        if self._ascending:  # twice as long: a sum is not always exact
+            start, than, end = (last[0], "<", last[0] + 2 * NEAR_S)
+        better = Clause(f"(jobs.started_at, jobs.id) {than} (?, ?)", last)
+        found: set[Entry] = set()
+        for branch in near:
+            part = branch.within(f"finished_at {than}= ?", end)
+            found |= self._walk(part, wanted, -1, self._by_end, self._most, ENDED_NEAR, better)
+        for branch in apart:
+            part = branch.within(f"started_at {than}= ?", start)
+            found |= self._walk(part, wanted, -1, self._by_index, self._most, better)
         return found
 
     def _by_next_run(self, wanted: JobFilter, limit: int, pairs: list[Pair]) -> set[Entry] | None:
-        """Queued jobs by their marks: the ready ones of each priority in order, and all that
-        wait. None where there are many of another state, or too many priorities."""
+        """Queued jobs by their marks: the ready ones of each priority in order, and those that
+        wait. None where there are many of another state, or too many priorities or lanes."""
         others = [pair for pair in pairs if pair.state is not State.QUEUED]
-        if size_of(others) > FEW:
+        queued = [pair for pair in pairs if pair.state is State.QUEUED]
+        waiting = [pair for pair in queued if pair.waiting]
+        if size_of(others) > FEW or len(waiting) > _LEVELS:
             return None
-        priorities = self._store._different_priorities(_lowest(wanted), _LEVELS)
-        if len(priorities) > _LEVELS:
-            return None
-        lane = ANY if wanted.queue is None else wanted.queue
+        all_of_them = together(queued)
+        if wanted.queue is not None:
+            all_of_them = all_of_them._replace(queue=wanted.queue)
         rest = [by_lane(pair) for pair in others]
-        rest += [marked("held", HELD, lane), marked("due_{}", "due IS NOT NULL", lane)]
+        if all_of_them.held:
+            rest.append(marked("held", HELD, all_of_them.queue))
         found = self._entries(rest, wanted, limit, self._by_index)
-        for priority in priorities:
-            ready = marked("ready_{}", "ready = 1 AND priority = ?", lane, priority)
-            found |= self._walk(ready, wanted, limit)
+        for pair in waiting:
+            test = "queue = ? AND due IS NOT NULL"
+            lane = indexed("due_in_lane_by_run", test, pair.queue)
+            found |= self._walk(lane, wanted, limit, self._by_index, self._most)
+        if all_of_them.ready:
+            priorities = self._ready_priorities(wanted, all_of_them)
+            if priorities is None:
+                return None
+            for priority in priorities:
+                test = "ready = 1 AND priority = ?"
+                ready = marked("ready_{}", test, all_of_them.queue, priority)
+                found |= self._walk(ready, wanted, limit, self._by_index, self._most)
         return found
+
+    def _ready_priorities(self, wanted: JobFilter, pair: Pair) -> list[int] | None:
+        """Those that ready jobs have, and perhaps more; None: too many."""
+        lowest = _lowest(wanted)
+        if pair.queue == ANY:
+            found = self._store._different_priorities(lowest, _LEVELS)
+        else:
+            marks = Marks(self._store, pair._replace(size=pair.ready, waiting=0))
+            falling = takewhile(lambda each: each >= lowest, marks.priorities(rising=False))
+            found = list(islice(falling, _LEVELS + 1))
+        return None if len(found) > _LEVELS else found
 
     def _by_priority(self, wanted: JobFilter, limit: int) -> set[Entry]:
         branch = indexed("jobs_by_priority", "priority >= ?", _lowest(wanted))
-        return self._walk(branch, wanted, limit)
+        return self._walk(branch, wanted, limit, self._by_index, self._most)
 
     def _by_priority_in_lane(self, wanted: JobFilter, limit: int, pairs: list[Pair]) -> set[Entry]:
         """A lane's queued jobs priority by priority, as its marks have them; and the others."""
@@ -210,7 +308,7 @@ class Sorting:
             # or else many of both lie before them, and all marks are sorted.
             level = indexed("jobs_by_priority", "priority = ?", priority)
             queued = wanted._replace(queue=pair.queue, states=(pair.state,))
-            most = 4 * math.isqrt(limit * pair.size)
+            most = _PATIENCE * math.isqrt(limit * pair.size)
             for branch, order in ((level, self._by_index), (by_lane(pair), self._by_id)):
                 with suppress(_TooFarError):
                     return self._walk(branch, queued, limit, order, most, one)
@@ -222,8 +320,8 @@ class Sorting:
         branch: Branch,
         wanted: JobFilter,
         limit: int,
-        order: str = "",
-        most: int = 0,
+        order: str,
+        most: int,
         *more: Clause,
     ) -> set[Entry]:
         """The first of a branch in the order of its index, unless they lie too far apart."""
@@ -233,15 +331,15 @@ class Sorting:
             f"SELECT {self._column}, jobs.id, CASE WHEN {fits} THEN 1 ELSE 0 END"
             f" FROM {branch.source} WHERE {branch.clause.text}"
             f" AND CASE WHEN {fits} THEN 1 ELSE jobs.id % {_MILE} = 0 END"
-            f" ORDER BY {order or self._by_index}"
+            f" ORDER BY {order}"
         )
         found: set[Entry] = set()
-        miles = (most or self._most) // _MILE
+        miles = most // _MILE
         with closing(self._execute(query, [*values, *branch.clause.values, *values])) as rows:
             for value, job_id, is_fit in rows:
                 if is_fit:
                     found.add((value, job_id))
-                    if len(found) >= limit:
+                    if 0 <= limit <= len(found):
                         break
                 elif miles == 0:
                     raise _TooFarError
