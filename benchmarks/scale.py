@@ -142,6 +142,10 @@ OPERATIONS: dict[str, Callable[[Hand], float]] = {
     "list, highest priority in a lane": _list(sort="priority", queue="lane3"),
     "list, lowest priority in a lane": _list(sort="priority", queue="lane3", reverse=True),
     "list, latest ends in a lane": _list(sort="finished", queue="lane3"),
+    "list, latest starts": _list(sort="started"),
+    "list, first starts": _list(sort="started", reverse=True),
+    "list, next runs of what is queued": _list(sort="next-run", states=["queued"]),
+    "list, next runs of a lane": _list(sort="next-run", queue="lane3"),
     "list, oldest first": _list(reverse=True),
     "events, the last": _timed(lambda hand: hand.queue.events(since_id=hand.late_event, limit=20)),
     # Last: they take what stands first in line, and the small file would soon have no job of the

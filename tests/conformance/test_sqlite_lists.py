@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -225,3 +226,20 @@ def test_who_started_together_and_ended_one_after_the_other_is_sorted_by_start(
     for limit in (1, 2, 5):
         assert desk.find(limit, sort="started", reverse=True) == ran[:limit]
         assert desk.find(limit, sort="started") == ran[::-1][:limit]
+
+
+def test_quotes_and_spaces_are_found_where_they_are_shown(desk: Desk) -> None:
+    """Though no word of the text can be looked for in what is stored."""
+    dice = random.Random(9)
+    jobs = [
+        job(*("".join(dice.choices("a  '\"\\\t", k=dice.randrange(1, 4))) for _ in range(count)))
+        for count in (1, 2, 3) * 20
+    ]
+    jobs += [job("a"), job("a", "a"), job("a", ""), job("a a"), job("a,", "a", "a:"), job("é")]
+    desk.store.add(jobs, now=desk.clock.now())
+    shown = {one.id: command(one.argv) for one in desk.store.find(JobFilter(), limit=-1)}
+    texts = {"".join(each) for size in (1, 2, 3) for each in product(" '\"\\$", repeat=size)}
+    texts |= {"    ", "''''", "' ' '", "'\"'\"'", " '' ", "'   '"}
+    for text in texts:
+        expected = [job_id for job_id, each in shown.items() if text in each]
+        assert desk.find(-1, command=text) == expected, text

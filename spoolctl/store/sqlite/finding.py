@@ -21,7 +21,7 @@ from spoolctl.store.sqlite.branches import (
     direction,
     indexed,
     narrowest,
-    shows,
+    shower,
     size_of,
     tests_of,
     together,
@@ -61,7 +61,7 @@ class Finding(Asking):
     def _prepared(self, wanted: JobFilter) -> JobFilter:
         """The same filter, with what it says of times said of ids, too."""
         if wanted.command is not None:
-            self._c.teach("shows", 2, shows)
+            self._c.teach("shows", 2, shower())
         if wanted.since is None:
             return wanted
         before = self._first_since(wanted.since) - 1
