@@ -18,6 +18,7 @@ from spoolctl.core.records import Capture, JobFilter, NewJob, Want
 from spoolctl.core.states import State
 from spoolctl.store import open_store
 from spoolctl.store.sqlite import finding, promotion, sql
+from spoolctl.store.sqlite.branches import branch_query
 from spoolctl.store.sqlite.store import SqliteStore
 from tests.conformance.kit import Clock, Desk, failure, job, success
 
@@ -160,10 +161,10 @@ def test_lists_go_by_an_index_in_the_order_of_ids(
 ) -> None:
     store = mixed.store
     assert isinstance(store, SqliteStore)
-    branches = store._branches(wanted)
+    branches = finding.Finding(store)._branches(wanted)
     assert branches
     for branch in branches:
-        statement, values = finding.branch_query(branch, wanted, 20)
+        statement, values = branch_query(branch, wanted, 20)
         steps = plan(store, statement, values)
         assert index in " ".join(steps)
         assert scans(steps) == []

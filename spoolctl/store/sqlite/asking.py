@@ -12,6 +12,7 @@ from spoolctl.core.records import (
     Instant,
     Job,
     JobDetail,
+    JobFilter,
     Owner,
     Recovery,
 )
@@ -76,6 +77,15 @@ class Asking(Promotion):
             for row in self._c.execute(query, some).fetchall():
                 found[row[0]] = self._record_of(row)
         return found
+
+    def find(
+        self, job_filter: JobFilter, *, limit: int, sort: str = "id", reverse: bool = False
+    ) -> list[Job]:
+        """Matching jobs in the order that is asked for. See the protocol."""
+        from spoolctl.store.sqlite.finding import Finding
+
+        with self._c.read():
+            return Finding(self).find(job_filter, limit=limit, sort=sort, reverse=reverse)
 
     def first_job_id(self) -> int | None:
         """The lowest job id in the queue."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from spoolctl.core.records import Job, JobFilter
 from spoolctl.core.states import State
 from spoolctl.store.sqlite import rows, sql
-from spoolctl.store.sqlite.asking import Asking
 from spoolctl.store.sqlite.branches import (
     Branch,
     Pair,
@@ -27,6 +26,10 @@ from spoolctl.store.sqlite.branches import (
     together,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spoolctl.store.sqlite.asking import Asking
+
 # So many rows may be read by priority before a list is full, if they lie evenly.
 _SOON = 200
 # So few jobs of a priority or above are all looked at; other filters would yield more.
@@ -41,21 +44,23 @@ _SLACK_S = 60.0
 OUT_OF_ORDER = 200
 
 
-class Finding(Asking):
-    """The part of the store that lists jobs."""
+class Finding:
+    """One list, inside the store's read transaction."""
 
-    def find(
-        self, job_filter: JobFilter, *, limit: int, sort: str = "id", reverse: bool = False
-    ) -> list[Job]:
+    def __init__(self, store: Asking) -> None:
+        self._c = store._c
+        self._records = store._records
+        self._record_of = store._record_of
+
+    def find(self, job_filter: JobFilter, *, limit: int, sort: str, reverse: bool) -> list[Job]:
         """Matching jobs in the order that is asked for. See the protocol."""
-        with self._c.read():
-            wanted = self._prepared(job_filter)
-            if sort == "id":
-                return self._in_order_of_ids(wanted, limit, reverse)
-            from spoolctl.store.sqlite.sorting import Sorting
+        wanted = self._prepared(job_filter)
+        if sort == "id":
+            return self._in_order_of_ids(wanted, limit, reverse)
+        from spoolctl.store.sqlite.sorting import Sorting
 
-            ids = Sorting(self, sort, reverse).ids(wanted, limit)
-            known = self._records(ids)
+        ids = Sorting(self, sort, reverse).ids(wanted, limit)
+        known = self._records(ids)
         return [known[job_id] for job_id in ids]
 
     def _prepared(self, wanted: JobFilter) -> JobFilter:

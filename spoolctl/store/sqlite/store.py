@@ -6,7 +6,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from spoolctl.store.sqlite import rows
-from spoolctl.store.sqlite.finding import Finding
+from spoolctl.store.sqlite.asking import Asking
 from spoolctl.store.sqlite.opening import open_connection
 from spoolctl.store.sqlite.recovering import Recovering
 from spoolctl.store.sqlite.retention import Retention
@@ -23,7 +23,7 @@ _LATER = (
 """What some operations import, beside `json`."""
 
 
-class SqliteStore(Submitting, Recovering, Retention, Finding):
+class SqliteStore(Submitting, Recovering, Retention, Asking):
     """A queue in one SQLite file. Not thread-safe: one instance per thread."""
 
     @classmethod
