@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import stat
@@ -410,6 +411,26 @@ def public() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o755)
         yield Path(name)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_an_older_layout_that_cannot_be_written_says_what_to_do(public: Path) -> None:
+    path = public / "queue.db"
+    shutil.copy(Path(__file__).parent / "data/layout-1.db", path)
+    path.chmod(0o444)
+    public.chmod(0o555)
+    before = path.read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-c", READER, str(path), "look"],
+        cwd=ROOT,
+        env=clean_env(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "made by an earlier spoolctl" in done.stderr.splitlines()[-1]
+    assert path.read_bytes() == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")

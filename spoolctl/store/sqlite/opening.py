@@ -168,10 +168,17 @@ def _open_at_rest(path: str, error: StoreUnusable | StoreFull) -> Connection:
     except sqlite3.Error as failed:
         connection.close()
         raise error from failed
-    if version != len(MIGRATIONS):
-        connection.close()
+    if version == len(MIGRATIONS):
+        return connection
+    connection.close()
+    if version == 0:  # its creator died
         raise error
-    return connection
+    raise StoreUnusable(
+        f"{path} was made by an earlier spoolctl and has to be brought up to date, but it cannot"
+        " be written (a copy of it can)",
+        kind="read_only",
+        path=path,
+    ) from error
 
 
 def _is_obstructed(path: str) -> bool:
