@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from spoolctl.core import checks
 from spoolctl.core.limits import LIMITS
@@ -61,25 +62,43 @@ def new_job(
     folder = None if cwd is None else checks.named("cwd", _folder, cwd)
     if context is None:
         context = capture(capture_env, with_cwd=folder is None)
+    words = checks.argv(argv)
+    usual = (queue, priority, timeout_s, max_retries, max_crashes)
+    try:
+        _check_usual(*usual)
+    except TypeError:  # not hashable: surely wrong
+        _check_usual.__wrapped__(*usual)
     return NewJob(
-        argv=checks.argv(argv),
+        argv=words,
         context=context,
-        queue=checks.named("queue", checks.queue_name, queue),
-        priority=checks.whole("priority", priority, "priority"),
+        queue=queue,
+        priority=priority,
         delay_s=checks.maybe_span("delay_s", delay_s, "duration_seconds"),
         run_at=checks.maybe_span("run_at", run_at, "timestamp_epoch_seconds"),
-        timeout_s=checks.maybe_whole("timeout_s", timeout_s, "timeout_seconds"),
-        max_retries=checks.whole("max_retries", max_retries, "budget"),
-        max_crashes=checks.maybe_whole("max_crashes", max_crashes, "budget"),
+        timeout_s=timeout_s,
+        max_retries=max_retries,
+        max_crashes=max_crashes,
         cwd=folder,
-        env=_variables(env),
+        env=_variables(env) if env != () else (),
         key=None if key is None else checks.named("key", checks.key, key),
         key_for_s=checks.maybe_span("key_for_s", key_for_s, "duration_seconds"),
-        tags=_tags(tags),
+        tags=_tags(tags) if tags != () else (),
         note=None if note is None else checks.named("note", checks.note, note),
         policy=_policy(policy),
         stdin=_stdin(stdin),
     )
+
+
+@lru_cache(maxsize=64, typed=True)
+def _check_usual(
+    queue: str, priority: int, timeout_s: int | None, max_retries: int, max_crashes: int | None
+) -> None:
+    """Check what most jobs of a batch have in common; once, if they do."""
+    checks.named("queue", checks.queue_name, queue)
+    checks.whole("priority", priority, "priority")
+    checks.maybe_whole("timeout_s", timeout_s, "timeout_seconds")
+    checks.whole("max_retries", max_retries, "budget")
+    checks.maybe_whole("max_crashes", max_crashes, "budget")
 
 
 def absolute(path: str) -> str:
@@ -133,7 +152,8 @@ class Captures:
 
     def of(self, names: Iterable[str] | None, *, with_cwd: bool) -> Context:
         """See `capture`; the first answer holds for all."""
-        wanted = (None if names is None else _names(names), with_cwd)
+        listed = names if names is None or names is CAPTURED else _names(names)
+        wanted = (None if listed is None else tuple(listed), with_cwd)
         if wanted not in self._known:
             self._known[wanted] = capture(wanted[0], with_cwd=with_cwd)
         return self._known[wanted]
@@ -231,9 +251,9 @@ def as_job(
         return job
     own = job if isinstance(job, Mapping) else {"argv": job}
     asked = {**options, **own}
-    for name in asked:
-        if name not in _ARGUMENTS:
-            raise InvalidInput(f"{name!r} is no argument of a job")
+    if not _ARGUMENTS.issuperset(asked):
+        unknown = next(name for name in asked if name not in _ARGUMENTS)
+        raise InvalidInput(f"{unknown!r} is no argument of a job")
     if "argv" not in asked:
         raise InvalidInput("a job is given without its argv")
     if asked.get("context") is None:

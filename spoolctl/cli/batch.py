@@ -31,9 +31,8 @@ MEMBERS: dict[str, Flag] = {
 }
 
 
-EXCLUSIVE = tuple(
-    pair for pair in add.VERB.exclusive if {flag.name for flag in MEMBERS.values()}.issuperset(pair)
-)
+_BY_NAME = {flag.name: flag for flag in MEMBERS.values()}
+EXCLUSIVE = tuple(pair for pair in add.VERB.exclusive if _BY_NAME.keys() >= set(pair))
 NAMED_LINES = 5
 """How many lines a warning names."""
 
@@ -179,15 +178,10 @@ def _check_exclusive(given: set[str]) -> None:
 def _over_others(one: Args, given: frozenset[str]) -> Args:
     """What a line says leaves no room for what goes against it: flags of the call, and defaults
     of the config file."""
-    others = one.given | one.configured
-    against = {
-        flag.name
-        for flag in MEMBERS.values()
-        if flag.name in others and flag.name not in given and set_aside(add.VERB, flag, given)
-    }
-    for flag in MEMBERS.values() if against else ():
-        if flag.name in against:
-            setattr(one, flag.dest, flag.default)
+    others = ((one.given | one.configured) & _BY_NAME.keys()) - given
+    against = {name for name in others if set_aside(add.VERB, _BY_NAME[name], given)}
+    for name in against:
+        setattr(one, _BY_NAME[name].dest, _BY_NAME[name].default)
     one.given = (one.given - against) | given
     one.configured -= against | given
     return one

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # What a column holds: for bounds of a search, and times that mean no more than `at once`.
 _RANGES = {**LIMITS, "any": Limit("float", -MAX_INT - 1, MAX_INT)}
 
+_MOST_BYTES = 4  # that a character takes in UTF-8
 _ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -160,15 +161,17 @@ def argv(words: object) -> tuple[str, ...]:
     """
     if not _is_list(words):
         raise InvalidInput("a command is a list of words")
-    checked = tuple(text(word) for word in words)
+    checked = tuple(map(text, words))
     if not checked:
         raise InvalidInput("a command has at least one word")
     if not checked[0]:
         raise InvalidInput("the first word of a command names a program and cannot be empty")
+    longest = LIMITS["argv_word_bytes"].maximum
+    if _MOST_BYTES * (sum(map(len, checked)) + len(checked)) <= longest:
+        return checked  # no need to look closer
     sizes = [len(word.encode()) for word in checked]
     if sum(sizes) + len(sizes) > LIMITS["argv_bytes"].maximum:
         raise InvalidInput(f"a command has at most {LIMITS['argv_bytes'].maximum} bytes")
-    longest = LIMITS["argv_word_bytes"].maximum
     if max(sizes) > longest and sys.platform == "linux":
         raise InvalidInput(
             f"a word of a command has at most {longest} bytes, one has {max(sizes)}: "

@@ -37,6 +37,7 @@ Row: TypeAlias = "tuple[Any, ...]"
 _decode: Callable[[str], Any] | None = None
 _plain: Callable[[object], str] | None = None
 _escaped: Callable[[object], str] | None = None
+_quoted: Callable[[str], str] | None = None
 
 EVER = float("inf")
 """`key_for_s` of a key that protects for ever."""
@@ -90,6 +91,14 @@ def to_json(value: object) -> str:
     return text if text.isascii() or is_unicode(text) else _escaped(value)
 
 
+def words_to_json(words: tuple[str, ...]) -> str:
+    """What `to_json` makes of words, for those who have many to store."""
+    if _quoted is None:
+        return to_json(words)
+    text = f"[{','.join(map(_quoted, words))}]"
+    return text if text.isascii() or is_unicode(text) else to_json(words)
+
+
 class NotSimple(Exception):
     """Left to the module `json`."""
 
@@ -116,12 +125,14 @@ def simple_json(value: Any) -> str:
 
 def import_json() -> None:
     """Import `json` now. For those who live long: later there may be no descriptor left for it."""
-    global _decode, _plain, _escaped
+    global _decode, _plain, _escaped, _quoted
     from json import JSONDecoder, JSONEncoder
+    from json.encoder import encode_basestring
 
     _decode = JSONDecoder().decode
     _plain = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     _escaped = JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+    _quoted = encode_basestring
 
 
 def is_unicode(text: str) -> bool:

@@ -15,6 +15,10 @@ _ACTIVE = (State.RUNNING, State.QUEUED)
 _SETTLED = (State.DONE, State.FAILED, State.DEAD, State.CANCELED)
 
 
+# So many jobs are worth the 4 ms that the module `json` takes to import.
+_MANY = 500
+
+
 class Batch:
     """The rows of one `add`, collected first and then written table by table."""
 
@@ -26,8 +30,15 @@ class Batch:
         self.inputs: list[Row] = []
         self.contexts: dict[Context, int] = {}
         self.last_context: tuple[Context, int] | None = None
+        self._asked: tuple[rows.Asked, str | None] = (rows.NOTHING_ASKED, None)
         # Keys of jobs that are new in this batch: they are in no table yet.
         self.keys: dict[str, tuple[NewJob, Job]] = {}
+
+    def asked_text(self, asked: rows.Asked) -> str | None:
+        """`rows.asked_text`; most jobs of a batch ask for the same as the one before."""
+        if asked != self._asked[0]:
+            self._asked = (asked, rows.asked_text(asked))
+        return self._asked[1]
 
 
 class Submitting(Base):
@@ -35,6 +46,8 @@ class Submitting(Base):
 
     def add(self, jobs: Sequence[NewJob], *, now: Instant) -> list[Added]:
         """Add all jobs, or none. See the protocol."""
+        if len(jobs) >= _MANY:
+            rows.import_json()
         with self._c.write():
             row = self._c.execute(sql.LAST_JOB_ID).fetchone()
             batch = Batch(1 + (row[0] if row else 0))
@@ -74,11 +87,11 @@ class Submitting(Base):
                 job.timeout_s,
                 now.at,
                 self._batch_context(job.context, batch),
-                rows.to_json(job.argv),
+                rows.words_to_json(job.argv),
                 job.key if job.key is None else rows.storable(job.key),
                 tags,
                 job.note if job.note is None else rows.storable(job.note),
-                rows.asked_text(asked),
+                batch.asked_text(asked),
             )
         )
         batch.events.append((job_id, now.at, Ledger.ADDED.value, None, None))
