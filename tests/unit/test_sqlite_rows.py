@@ -53,3 +53,12 @@ def test_what_jobs_usually_consist_of_is_simple(value: object) -> None:
 def test_the_rest_is_not(value: object) -> None:
     with pytest.raises(rows.NotSimple):
         rows.simple_json(value)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=()))).map(tuple))
+@example(("\ud800", "\x00", '"', "\\", "\u2028"))
+def test_words_are_stored_as_whatever_else(words: tuple[str, ...]) -> None:
+    rows.import_json()
+    text = rows.words_to_json(words)
+    assert text == rows.to_json(words)
+    assert text.encode() and rows.words_of(text) == words
