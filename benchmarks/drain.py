@@ -13,25 +13,47 @@ FULL = 2000
 GOALS = {1: 0.70, 4: 0.75, 8: 0.75}
 
 
-def floor(bench: Bench, jobs: int, width: int, *, sync: bool) -> Callable[[], float]:
-    """Seconds that the floor takes for so many commands."""
+SLOW_FULL = 500
+SYNC_DELAYS_S = (0.002, 0.012)  # a network disk in a data center; a disk that turns
+_DELAYED = """
+import contextlib, sys, time
+from spoolctl.store.sqlite.connection import Connection
+delay_s, write = float(sys.argv.pop(1)), Connection.write
+@contextlib.contextmanager
+def delayed(self, *, full=True, eager=False):
+    with write(self, full=full, eager=eager):
+        yield
+        if full:
+            time.sleep(delay_s)
+Connection.write = delayed
+from spoolctl.__main__ import main
+main()
+"""
+
+
+def floor(
+    bench: Bench, jobs: int, width: int, *, sync: bool, delay_s: float = 0.0
+) -> Callable[[], float]:
+    """Seconds that the floor takes for so many commands, if each sync takes so much longer."""
     words = [bench.python, "-m", "benchmarks.floor", str(jobs), str(width), "streams"]
 
     def measure() -> float:
         with bench.folder() as folder:
             (folder / "streams").mkdir()
-            return bench.seconds_of([*words, *(["--sync"] if sync else [])], folder)
+            return bench.seconds_of([*words, *(["--sync", str(delay_s)] if sync else [])], folder)
 
     return measure
 
 
-def ours(bench: Bench, jobs: int, width: int) -> Callable[[], float]:
-    """Seconds that one worker takes, from its start to its end, for jobs already queued."""
+def ours(bench: Bench, jobs: int, width: int, *, delay_s: float = 0.0) -> Callable[[], float]:
+    """Seconds that one worker takes, from its start to its end, for jobs already queued; if each
+    of its commits takes so much longer."""
+    program = bench.spool() if not delay_s else [bench.python, "-c", _DELAYED, str(delay_s)]
 
     def measure() -> float:
         with bench.folder() as folder:
             fill(folder / "queue.db", [[TRUE]] * jobs)
-            words = bench.spool("work", "--db", "queue.db", "--drain", "-j", str(width))
+            words = [*program, "work", "--db", "queue.db", "--drain", "-j", str(width)]
             took = bench.seconds_of(words, folder)
             _check(folder / "queue.db", jobs)
             return took
@@ -67,6 +89,27 @@ def against_floors(bench: Bench) -> list[Result]:
         results.append(figure(f"drain -j {width} / Floor+", "x", share, at_least=goal))
         share = ratios(found["floor"], found["spoolctl"])
         results.append(figure(f"drain -j {width} / Floor", "x", share))
+    return results
+
+
+def on_a_slow_disk(bench: Bench) -> list[Result]:
+    """One worker, 1 and 4 wide, against Floor+, where each sync takes some milliseconds more."""
+    jobs = bench.size(SLOW_FULL, least=50)
+    results = []
+    for delay_s in SYNC_DELAYS_S:
+        for width in (1, 4):
+            found = bench.rounds(
+                {
+                    "floor+": floor(bench, jobs, width, sync=True, delay_s=delay_s),
+                    "spoolctl": ours(bench, jobs, width, delay_s=delay_s),
+                }
+            )
+            title = f"syncs of {delay_s * 1000:g} ms more, -j {width}"
+            for name, times in found.items():
+                rates = [jobs / each for each in times]
+                results.append(figure(f"{title}: {name}", "jobs/s", rates))
+            share = ratios(found["floor+"], found["spoolctl"])
+            results.append(figure(f"{title} / Floor+", "x", share, at_least=GOALS[width]))
     return results
 
 

@@ -1,10 +1,11 @@
 """The limits of the machine: a plain loop of posix_spawn and wait, nothing recorded.
 
-    python3 -m benchmarks.floor COMMANDS WIDTH FOLDER [--sync]
+    python3 -m benchmarks.floor COMMANDS WIDTH FOLDER [--sync [DELAY]]
 
 Runs COMMANDS times `true`, WIDTH side by side, both streams of each to fresh files in
 FOLDER. With `--sync` (Floor+) one 8 KiB append is synced for each group of ends that the
-loop collects: the least that a program must do that keeps results.
+loop collects: the least that a program must do that keeps results. DELAY: seconds that each
+sync takes longer, as on a slow disk.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 
 RECORD = b"x" * 8192
 
 
-def loop(commands: int, width: int, folder: str, *, sync: bool) -> None:
+def loop(commands: int, width: int, folder: str, *, sync: bool, delay_s: float = 0.0) -> None:
     """Run the commands; returns when all have ended."""
     true = shutil.which("true") or "/bin/true"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -39,8 +41,12 @@ def loop(commands: int, width: int, folder: str, *, sync: bool) -> None:
         if sync:
             os.write(record, RECORD)
             os.fdatasync(record)
+            if delay_s:
+                time.sleep(delay_s)
     os.close(record)
 
 
 if __name__ == "__main__":
-    loop(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sync="--sync" in sys.argv[4:])
+    _, number, wide, where, *how = sys.argv
+    delay_s = float(how[1]) if len(how) > 1 else 0.0
+    loop(int(number), int(wide), where, sync="--sync" in how, delay_s=delay_s)

@@ -9,6 +9,7 @@ from benchmarks.base import Bench, Result
 
 ALL = {
     "drain": "drain.against_floors",
+    "slow-disk": "drain.on_a_slow_disk",
     "peers": "drain.against_peers",
     "workers": "drain.several_workers",
     "add": "adding.one",

@@ -21,19 +21,27 @@ MOST_AHEAD = 16
 """The most that are claimed ahead, however many slots there are."""
 
 MOST_FOR_ONE_SLOT = 4
-"""The most with one slot, and while other workers are in the way; otherwise it is one."""
+"""The most with one slot while other workers are in the way; otherwise it is one."""
+
+MOST_IF_SLOW = 8
+"""The most with one slot where recording is slow."""
+
+SLOW_S = 0.002
+"""A transaction that takes longer is worth sharing, with one slot too: the disk is slow."""
 
 CROWD = 16
 """For how many transactions others count as being in the way after one of theirs was."""
 
 HOLD_S = 0.02
-"""How long claimed jobs wait for a slot before they are given back."""
+"""How long claimed jobs wait for a slot before they are given back; and twice as long as a
+transaction takes, since nobody could take them over sooner."""
 
 GATHER_S = 0.004
-"""How long an end may wait to be recorded together with those that follow."""
+"""How long an end may wait to be recorded together with those that follow; if a transaction
+takes longer, as long as that."""
 
 _MEMORY = 8
-"""Over about how many commands their length is averaged."""
+"""Over about how many commands, or transactions, their length is averaged."""
 
 
 class Ahead:
@@ -44,11 +52,12 @@ class Ahead:
         self._streak = 0
         self._usual_s = SHORT_S
         self._crowd = 0
+        self._record_s = 0.0
 
     @property
     def most(self) -> int:
         """The highest that `limit` can be."""
-        return (0, MOST_FOR_ONE_SLOT)[self._slots] if self._slots < 2 else MOST_AHEAD
+        return (0, MOST_IF_SLOW)[self._slots] if self._slots < 2 else MOST_AHEAD
 
     @property
     def limit(self) -> int:
@@ -56,15 +65,31 @@ class Ahead:
         the length of a short command."""
         if self._streak < STREAK:
             return 0
-        # One slot's commands are recorded one by one, each while the next one runs, and nothing
-        # is won by more: unless recording takes longer, since others are recording too.
-        most = self.most if self._slots > 1 or self._crowd else min(self._slots, 1)
+        most = self.most
+        if self._slots == 1 and self._record_s <= SLOW_S:
+            # Its commands are recorded one by one, each while the next one runs, and nothing is
+            # won by more: unless recording takes longer, beside others or on a slow disk.
+            most = MOST_FOR_ONE_SLOT if self._crowd else 1
         if self._usual_s * most <= SHORT_S * self._slots:
             return most
         return min(most, int(SHORT_S * self._slots / self._usual_s))
 
+    @property
+    def hold_s(self) -> float:
+        """How long claimed jobs may wait for a slot."""
+        return HOLD_S + 2 * self._record_s
+
+    @property
+    def gather_s(self) -> float:
+        """How long an end may wait for others."""
+        return min(max(GATHER_S, self._record_s), HOLD_S)
+
     def ended(self, duration_s: float) -> None:
-        """A command has ended after so many seconds."""
+        """A command has ended after so many seconds at least.
+
+        What was not seen, because something was being recorded, does not count: on a slow disk
+        no command would be short.
+        """
         if duration_s > SHORT_S:
             self.waited()
             return
@@ -76,6 +101,7 @@ class Ahead:
         self._streak = 0
         self._usual_s = SHORT_S
 
-    def recorded(self, met_others: bool) -> None:
+    def recorded(self, met_others: bool, took_s: float) -> None:
         """A transaction is done; whether another worker's, or a client's, was in the way."""
         self._crowd = CROWD if met_others else max(0, self._crowd - 1)
+        self._record_s += (took_s - self._record_s) / _MEMORY

@@ -14,7 +14,7 @@ from spoolctl.core.records import Claimed, Instant, Outcome
 from spoolctl.core.states import AttemptState, Reason
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine import attempt
-from spoolctl.engine.ahead import GATHER_S, HOLD_S, Ahead
+from spoolctl.engine.ahead import Ahead
 from spoolctl.engine.attempt import NoResources, Running, Why
 from spoolctl.engine.capture import NOTHING
 from spoolctl.engine.children import Children
@@ -37,6 +37,7 @@ STRAGGLERS_S = 0.05
 UNCLEAR_S = 0.5
 IDENTIFY_S = 0.005 if hasattr(os, "waitid") else 0.0  # at once where no zombie keeps its pid
 SPARES_S = 1.0
+NAP_S = 0.0001
 
 
 class Report(NamedTuple):
@@ -95,6 +96,7 @@ class Crew:
         # With a ceiling, what waits here would take the place of what could run elsewhere.
         self._ahead = Ahead(options.jobs if options.slots is None else 0)
         self._gather_until: float | None = None
+        self._seen_mono = mono()  # until when no command has ended unseen
         # As many as can be in use at a time: by what runs, and by what is not recorded yet.
         self.spares = Spares(most=2 * (len(station.slots) + self._ahead.most))
         self.reports: list[Report] = []
@@ -179,7 +181,7 @@ class Crew:
             del self.unstarted[0]
         if len(self.unstarted) > len(self._free):
             # Whatever happens meanwhile does not make them wait longer.
-            self._deadlines.set("held", self.unstarted[0].since_mono + HOLD_S)
+            self._deadlines.set("held", self.unstarted[0].since_mono + self._ahead.hold_s)
         else:
             self._deadlines.drop("held")
 
@@ -190,7 +192,7 @@ class Crew:
         """
         mono = self._mono()
         if self._gather_until is None:
-            self._gather_until = mono + GATHER_S
+            self._gather_until = mono + self._ahead.gather_s
         if (
             mono < self._gather_until
             and self.unstarted
@@ -203,11 +205,12 @@ class Crew:
         self._deadlines.drop("record")
         return False
 
-    def recorded(self, met_others: bool) -> None:
-        """All reports are in the store; whether others were in the way of their transaction."""
+    def recorded(self, met_others: bool, took_s: float) -> None:
+        """All reports are in the store; whether others were in the way of their transaction,
+        and how long it took."""
         self.reports.clear()
         self._gather_until = None
-        self._ahead.recorded(met_others)
+        self._ahead.recorded(met_others, took_s)
 
     def give_back_held(self) -> None:
         """Not enough slots came free in time: others may have some for what was claimed ahead."""
@@ -297,12 +300,19 @@ class Crew:
                     self.ensure_guardian()
                 continue
             running.has_ended(ended, now.mono)
-            self._ahead.ended(running.duration_s)
+            self._ahead.ended(max(0.0, self._seen_mono - running.started_mono))
             self._deadlines.drop(("timeout", running.attempt_id))
             if ended.code != 0:
                 running.end(Why.FAILED, self._options.grace_s, now.mono)
             if running.gone:
                 self._has_gone(running)
+        self._seen_mono = now.mono
+
+    def woke(self, slept_at_mono: float) -> None:
+        """A sleep has ended that a command's end would have ended."""
+        mono = self._mono()
+        if mono - slept_at_mono > NAP_S:  # else one may have ended before it began
+            self._seen_mono = mono
 
     def look_at_output(self, now: Instant) -> None:
         """Hold streams to their limit."""

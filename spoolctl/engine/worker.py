@@ -257,6 +257,7 @@ class Worker:
         longest = LOG_PAUSE_S if self._log.behind else LONGEST_SLEEP_S
         wake = min((at for at in wakes if at is not None), default=now + longest)
         ready = self._sleeper.sleep(min(max(0.0, wake - now), longest))
+        self._crew.woke(now)
         self._log.flush()
         if self._heed(ready):
             self._look = True
@@ -512,7 +513,7 @@ class Worker:
         cycle = self._try("cycle", lambda: self._store.cycle(self._id, outcomes, want, now=now))
         if cycle is None:
             return ()
-        self._crew.recorded(cycle.waited)
+        self._crew.recorded(cycle.waited, self._mono() - now.mono)
         for report, recorded in zip(reports, cycle.recorded, strict=True):
             self._settle(report, recorded)
         if reports:

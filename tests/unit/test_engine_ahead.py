@@ -6,9 +6,13 @@ import pytest
 
 from spoolctl.engine.ahead import (
     CROWD,
+    GATHER_S,
+    HOLD_S,
     MOST_AHEAD,
     MOST_FOR_ONE_SLOT,
+    MOST_IF_SLOW,
     SHORT_S,
+    SLOW_S,
     STREAK,
     Ahead,
 )
@@ -45,18 +49,39 @@ def test_with_one_slot_more_than_one_only_while_others_are_in_the_way() -> None:
     ahead = after_short_ones(1, 0.0)
     assert ahead.limit == 1
     for _ in range(2):
-        ahead.recorded(met_others=True)
+        ahead.recorded(met_others=True, took_s=0.0)
         for _ in range(CROWD):
-            assert ahead.limit == MOST_FOR_ONE_SLOT == ahead.most
-            ahead.recorded(met_others=False)
+            assert ahead.limit == MOST_FOR_ONE_SLOT <= ahead.most
+            ahead.recorded(met_others=False, took_s=0.0)
         assert ahead.limit == 1
 
 
 @pytest.mark.parametrize(("slots", "limit"), [(0, 0), (2, MOST_AHEAD)])
 def test_otherwise_who_else_is_there_makes_no_difference(slots: int, limit: int) -> None:
     ahead = after_short_ones(slots, 0.0)
-    ahead.recorded(met_others=True)
+    ahead.recorded(met_others=True, took_s=2 * SLOW_S)
     assert ahead.limit == limit
+
+
+@pytest.mark.parametrize("took_s", [2 * SLOW_S, 3.0])
+def test_on_a_slow_disk_one_slot_claims_more_ahead_too(took_s: float) -> None:
+    ahead = after_short_ones(1, 0.0)
+    for _ in range(16):
+        ahead.recorded(met_others=False, took_s=took_s)
+    assert ahead.limit == MOST_IF_SLOW == ahead.most
+    for _ in range(100):
+        ahead.recorded(met_others=False, took_s=SLOW_S / 2)
+    assert ahead.limit == 1
+
+
+def test_what_a_transaction_takes_is_waited_for_ends_and_not_counted_as_a_wait() -> None:
+    ahead = Ahead(1)
+    assert (ahead.gather_s, ahead.hold_s) == (GATHER_S, HOLD_S)
+    for took_s in (0.012, 3.0):
+        for _ in range(100):
+            ahead.recorded(met_others=False, took_s=took_s)
+        assert ahead.gather_s == pytest.approx(min(took_s, HOLD_S), rel=0.01)
+        assert ahead.hold_s == pytest.approx(HOLD_S + 2 * took_s, rel=0.01)
 
 
 def test_what_it_has_seen_before_one_that_lasted_does_not_count() -> None:
