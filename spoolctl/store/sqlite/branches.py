@@ -246,10 +246,12 @@ def by_lane(pair: Pair) -> Branch:
 
 
 def by_priorities(priorities: list[int]) -> list[Branch]:
+    """The jobs of these priorities."""
     return [indexed("jobs_by_priority", "priority = ?", each) for each in priorities]
 
 
 def by_ids(ids: tuple[int, ...]) -> list[Branch]:
+    """These jobs; numbers that no job can have are left out."""
     usable = sorted({job_id for job_id in ids if 0 < job_id < 1 << 63}, reverse=True)
     branches = []
     for start in range(0, len(usable), 500):  # at least 999 values fit into a statement
@@ -260,6 +262,7 @@ def by_ids(ids: tuple[int, ...]) -> list[Branch]:
 
 
 def narrowest(tags: tuple[tuple[str, str | None], ...]) -> tuple[str, str | None]:
+    """One with a value, if there is one: a key alone has more jobs."""
     return min(tags, key=lambda tag: tag[1] is None)
 
 
