@@ -28,9 +28,9 @@ def leave(
     worker: int | None,
     station: Station,
     crew: Crew,
-    *,
     clock: Clock,
     patience: Patience,
+    log: Callable[[str], None],
 ) -> None:
     """Take the worker's place down. `worker` None: it has no row that could be written.
 
@@ -38,6 +38,10 @@ def leave(
     a reaper's: the row stays as that of a dead worker, and so does the roster.
     """
     crew.spares.drop()
+    jobs = sorted(report.claimed.job_id for report in crew.reports if report.outcome.started)
+    if jobs:
+        numbers = ", ".join(map(str, jobs))
+        log(f"spoolctl: how job {numbers} ended could not be recorded; that counts as a crash")
     in_order = not crew.running
     crew.let_all_go()
     if in_order:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spoolctl.core.retry import spread
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.errors import StoreBusy, StoreFull
 from spoolctl.folders import words_of
 
@@ -21,6 +22,14 @@ TELL_AFTER_S = 5.0
 FORGET_AFTER_S = 60.0
 
 
+class _Wait(NamedTuple):
+    """What is in the way, when that was tried last, and whether it was said for this."""
+
+    text: str
+    tried_mono: float
+    told: bool
+
+
 class Patience:
     """Tracks, per thing that is tried, since when it has not worked.
 
@@ -32,31 +41,36 @@ class Patience:
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
         self._since: dict[str, float] = {}
-        self._told: dict[str, tuple[str, float]] = {}  # the words, when it was tried last
+        self._waits: dict[str, _Wait] = {}
         self._said: dict[str, float] = {}  # the words, when they were said last
+        self._open: set[str] = set()  # words after which "going on" was not said yet
 
     def pause(self, what: str, error: Exception, mono: float) -> float:
         """Seconds until the next try; says once what is in the way."""
         since = self._since.setdefault(what, mono)
         busy = isinstance(error, StoreBusy) and not isinstance(error, StoreFull)
-        if what in self._told:
-            self._told[what] = self._told[what][0], mono
-        else:
-            text = words_of(error) if isinstance(error, OSError) else str(error)
-            if mono - since >= TELL_AFTER_S or not (busy or self._was_said(text, mono)):
-                self._tell(what, text, mono)
+        text = words_of(error) if isinstance(error, OSError) else str(error)
+        before = self._waits.get(what)
+        said = self._was_said(text, mono)
+        changes = before is not None and before.text != text
+        lasts = mono - since >= TELL_AFTER_S and not (changes and said)
+        told = before is not None and before.told and not changes
+        if lasts or not (busy or said):
+            self._tell(text, mono)
+            told = True
+        self._waits[what] = _Wait(text, mono, told)
         if not busy:
             return FULL_PAUSE_S
         longest = LONGEST_S if mono - since < SLOW_AFTER_S else LONG_PAUSE_S
         return SHORTEST_S + (longest - SHORTEST_S) * spread()
 
-    def _tell(self, what: str, text: str, mono: float) -> None:
-        known = self._is_known(text, mono)
-        self._told[what] = text, mono
-        if not known:
-            self._said = {old: at for old, at in self._said.items() if self._was_said(old, mono)}
-            self._said[text] = mono
-            self._log(f"spoolctl: waiting: {text}")
+    def _tell(self, text: str, mono: float) -> None:
+        if text in self._open and any(one.told for one in self._waiting_for(text, mono)):
+            return
+        self._said = {old: at for old, at in self._said.items() if self._was_said(old, mono)}
+        self._said[text] = mono
+        self._open.add(text)
+        self._log(f"spoolctl: waiting: {text}")
 
     def _was_said(self, text: str, mono: float) -> bool:
         return mono - self._said.get(text, -FORGET_AFTER_S) < FORGET_AFTER_S
@@ -66,13 +80,17 @@ class Patience:
         if not self._since:
             return
         self._since.pop(what, None)
-        if what in self._told:
-            text, mono = self._told.pop(what)
-            if not self._is_known(text, mono):
-                self._log("spoolctl: going on")
+        wait = self._waits.pop(what, None)
+        if wait is not None and wait.text in self._open:
+            if self._waiting_for(wait.text, wait.tried_mono):
+                return
+            self._open.discard(wait.text)
+            self._log("spoolctl: going on")
 
-    def _is_known(self, text: str, mono: float) -> bool:
-        """Whether something else still waits for the same."""
-        return any(
-            text == other and mono - tried < FORGET_AFTER_S for other, tried in self._told.values()
-        )
+    def _waiting_for(self, text: str, mono: float) -> list[_Wait]:
+        """What waits for this, and was tried lately."""
+        return [
+            one
+            for one in self._waits.values()
+            if one.text == text and mono - one.tried_mono < FORGET_AFTER_S
+        ]

@@ -51,7 +51,7 @@ PROGRESS_S = 0.25
 LOG_PAUSE_S = 0.05
 LONGEST_SLEEP_S = 3600.0
 GIVE_IN_S = 1.0
-"""Whoever insists a third time would rather have jobs run again than wait longer for the disk."""
+"""Whoever insists a third time would rather have jobs run again than wait for the disk."""
 SERVED_S = 0.5
 """How often a worker for one job looks whether those to whom it leaves the job still live."""
 
@@ -213,8 +213,8 @@ class Worker:
 
     def _leave(self) -> None:
         worker = self._id if self._id and self._failure is None else None
-        clock, patience = self._clock, self._patience
-        leave(self._store, worker, self._station, self._crew, clock=clock, patience=patience)
+        clock, patience, log = self._clock, self._patience, self._log
+        leave(self._store, worker, self._station, self._crew, clock, patience, log)
         if worker is not None:
             with suppress(SpoolError):
                 self._sweep(clock.now())
@@ -296,8 +296,6 @@ class Worker:
                 self._deadlines.set("shutdown", now + self._options.shutdown_timeout_s)
         if stops > 1:
             self._on_shutdown(self._clock.now())
-        if stops > 2:
-            self._deadlines.sooner("give_in", now + GIVE_IN_S)
 
     def _take_snapshot(self) -> tree.Snapshot:
         """One look at all processes, shared by everything in this turn."""
@@ -357,7 +355,7 @@ class Worker:
         self._look = True
 
     def _on_again(self, _now: Instant) -> None:
-        """Just another turn of the loop: something is to be tried again."""
+        """Just another turn: something is to be tried again."""
 
     _on_record = _on_again
 
@@ -564,6 +562,8 @@ class Worker:
         if self._failure is not None:
             return True
         if self._crew.reports:
+            if self._stops_seen > 2:
+                self._deadlines.sooner("give_in", self._mono() + GIVE_IN_S)
             return self._gives_in
         if self._crew.unstarted:
             return False

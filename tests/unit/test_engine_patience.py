@@ -81,3 +81,26 @@ def test_what_comes_again_and_lasts_is_said_again(patience: Patience, said: list
             patience.pause("cycle", full, mono)
         patience.over("cycle")
     assert said == ["spoolctl: waiting: no room", GOING_ON] * 2
+
+
+def test_what_comes_and_goes_beside_something_that_lasts_ends_no_wait(
+    patience: Patience, said: list[str]
+) -> None:
+    full = StoreFull("no room")
+    for tenth in range(100):
+        patience.pause("cycle", full, tenth / 10)
+        patience.pause("heartbeat", full, tenth / 10)
+        patience.over("heartbeat")
+    assert said == ["spoolctl: waiting: no room"]
+    patience.over("cycle")
+    assert said == ["spoolctl: waiting: no room", GOING_ON]
+
+
+def test_another_reason_is_said(patience: Patience, said: list[str]) -> None:
+    stall(patience, "cycle")
+    for second in range(10, 40):
+        patience.pause("cycle", StoreFull("no room"), second)
+        patience.pause("cycle", LOCKED, second + 0.5)
+    assert said == [WAITING, "spoolctl: waiting: no room"]
+    patience.over("cycle")
+    assert said[2:] == [GOING_ON]

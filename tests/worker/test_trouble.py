@@ -252,7 +252,8 @@ def test_only_a_third_signal_gives_up_a_result_that_waits_for_room(
     with pytest.raises(subprocess.TimeoutExpired):
         worker.wait(0.5)
     worker.send_signal(signal.SIGHUP)
-    worker.wait(30)
+    _, log = worker.communicate(timeout=30)
+    assert f"how job {job} ended could not be recorded; that counts as a crash" in log
     filler.unlink()
     bench.drain()
     assert bench.trail(job) == ["added", "claimed", "reaped", "dead"]
@@ -274,6 +275,23 @@ def test_who_insists_while_others_write_loses_no_result(bench: Bench) -> None:
             worker.wait(0.5)
     worker.wait(30)
     assert bench.job(job)["state"] == "done"
+
+
+def test_who_insists_while_something_runs_waits_for_its_result_all_the_same(bench: Bench) -> None:
+    """The second counts from the end of all that ran, not from the signal."""
+    job = bench.add("--max-crashes", "0", "-c", "trap '' TERM; echo up > up; sleep 60 & wait")
+    worker = bench.work(env={"SPOOLCTL_TEST_GRACE": "2"})
+    bench.wait_file("up")
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        worker.send_signal(number)
+    with closing(sqlite3.connect(bench.db, isolation_level=None)) as other:
+        while worker.poll() is None:
+            other.execute("BEGIN IMMEDIATE")
+            with suppress(subprocess.TimeoutExpired):
+                worker.wait(0.2)
+            other.execute("ROLLBACK")
+            time.sleep(0.02)
+    assert bench.trail(job) == ["added", "claimed", "released"]
 
 
 def test_a_flood_of_output_keeps_head_and_tail_and_says_so(bench: Bench) -> None:

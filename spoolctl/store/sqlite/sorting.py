@@ -91,6 +91,8 @@ class Sorting:
 
     def ids(self, wanted: JobFilter, limit: int) -> list[int]:
         """Ids of the jobs, in order."""
+        if limit == 0:
+            return []
         pairs = None if wanted.ids else self._store._pairs(wanted)
         few = None if wanted.ids else self._store._sparse(wanted, pairs, limit)
         found = None if few is not None else self._cheaply(wanted, limit, pairs)
