@@ -405,6 +405,18 @@ store.close()
 """
 
 
+def read_as_another_user(path: Path, create: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", READER, str(path), create],
+        cwd=ROOT,
+        env=clean_env(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 @pytest.fixture
 def public() -> Iterator[Path]:
     """A folder that other users can get to; pytest's own are private."""
@@ -420,15 +432,7 @@ def test_an_older_layout_that_cannot_be_written_says_what_to_do(public: Path) ->
     path.chmod(0o444)
     public.chmod(0o555)
     before = path.read_bytes()
-    done = subprocess.run(
-        [sys.executable, "-c", READER, str(path), "look"],
-        cwd=ROOT,
-        env=clean_env(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = read_as_another_user(path, "look")
     assert "made by an earlier spoolctl" in done.stderr.splitlines()[-1]
     assert path.read_bytes() == before
 
@@ -449,15 +453,7 @@ def test_what_cannot_be_written_can_be_read(
     path.chmod(file_mode)
     home.chmod(folder_mode)
     before = path.read_bytes()
-    done = subprocess.run(
-        [sys.executable, "-c", READER, str(path), create],
-        cwd=ROOT,
-        env=clean_env(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = read_as_another_user(path, create)
     assert done.stdout.splitlines() == ["[1] True", "StoreUnusable read_only"], done.stderr
     assert path.read_bytes() == before
 
