@@ -47,7 +47,7 @@ def test_an_unknown_argument_is_named() -> None:
 def test_what_is_captured_once_is_what_each_would_capture(
     names: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", "/home/x")
+    monkeypatch.setenv("HOME", "somewhere")
     captures = Captures()
     if isinstance(names, str):
         with pytest.raises(InvalidInput, match="capture_env"):
