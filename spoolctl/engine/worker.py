@@ -1,6 +1,6 @@
 """A worker: claim, run, finish, again; one process, one thread, one event loop.
 
-Each turn of the loop looks at signals and ended children, fires what is due, goes on ending
+Each turn of the loop looks at ended children and signals, fires what is due, goes on ending
 trees, records what has ended and claims what comes next in one transaction, starts it, and
 sleeps until the next event.
 """
@@ -51,7 +51,7 @@ PROGRESS_S = 0.25
 LOG_PAUSE_S = 0.05
 LONGEST_SLEEP_S = 3600.0
 GIVE_IN_S = 1.0
-"""Whoever insists a third time would rather have jobs run again than wait for the disk."""
+"""Whoever insists a third time would rather have jobs run again."""
 SERVED_S = 0.5
 """How often a worker for one job looks whether those to whom it leaves the job still live."""
 
@@ -238,9 +238,9 @@ class Worker:
     def _loop(self) -> None:
         while True:
             self._snapshot = None
-            self._hear()
             now = self._clock.now()
-            self._crew.collect(now)
+            self._crew.collect(now)  # lest a stop end it
+            self._hear()
             self._fire(now)
             self._crew.end_trees(self._take_snapshot, now)
             self._recover(now)

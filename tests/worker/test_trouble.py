@@ -259,11 +259,20 @@ def test_only_a_third_signal_gives_up_a_result_that_waits_for_room(
     assert bench.trail(job) == ["added", "claimed", "reaped", "dead"]
 
 
+def giving_in_after(seconds: float) -> tuple[str, str]:
+    """A worker that tries for so long to record results after a third stop request."""
+    return (
+        "-c",
+        f"from spoolctl.engine import worker; worker.GIVE_IN_S = {seconds};"
+        " from spoolctl.__main__ import main; main()",
+    )
+
+
 def test_who_insists_while_others_write_loses_no_result(bench: Bench) -> None:
     job = bench.add(
         "--max-crashes", "0", "-c", "echo $$ > pid; until test -e go; do sleep 0.05; done"
     )
-    worker = bench.work()
+    worker = bench.work(program=giving_in_after(30.0))
     pid = int(bench.wait_file("pid"))
     with closing(sqlite3.connect(bench.db, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -280,7 +289,7 @@ def test_who_insists_while_others_write_loses_no_result(bench: Bench) -> None:
 def test_who_insists_while_something_runs_waits_for_its_result_all_the_same(bench: Bench) -> None:
     """The second counts from the end of all that ran, not from the signal."""
     job = bench.add("--max-crashes", "0", "-c", "trap '' TERM; echo up > up; sleep 60 & wait")
-    worker = bench.work(env={"SPOOLCTL_TEST_GRACE": "2"})
+    worker = bench.work(program=giving_in_after(3.0))  # the grace is 5 s
     bench.wait_file("up")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         worker.send_signal(number)
