@@ -11,8 +11,6 @@ from spoolctl.core.states import State
 
 FULL = 2000
 GOALS = {1: 0.70, 4: 0.75, 8: 0.75}
-
-
 SLOW_FULL = 500
 SYNC_DELAYS_S = (0.002, 0.012)  # a network disk in a data center; a disk that turns
 _DELAYED = """
@@ -82,14 +80,21 @@ def against_floors(bench: Bench) -> list[Result]:
                 "spoolctl": ours(bench, jobs, width),
             }
         )
-        for name, times in found.items():
-            rates = [jobs / each for each in times]
-            results.append(figure(f"drain -j {width}: {name}", "jobs/s", rates))
-        share = ratios(found["floor+"], found["spoolctl"])
-        results.append(figure(f"drain -j {width} / Floor+", "x", share, at_least=goal))
+        results += _beside_floor_plus(f"drain -j {width}", found, jobs, goal)
         share = ratios(found["floor"], found["spoolctl"])
         results.append(figure(f"drain -j {width} / Floor", "x", share))
     return results
+
+
+def _beside_floor_plus(
+    title: str, found: dict[str, list[float]], jobs: int, goal: float
+) -> list[Result]:
+    results = []
+    for name, times in found.items():
+        rates = [jobs / each for each in times]
+        results.append(figure(f"{title}: {name}", "jobs/s", rates))
+    share = ratios(found["floor+"], found["spoolctl"])
+    return [*results, figure(f"{title} / Floor+", "x", share, at_least=goal)]
 
 
 def on_a_slow_disk(bench: Bench) -> list[Result]:
@@ -105,11 +110,7 @@ def on_a_slow_disk(bench: Bench) -> list[Result]:
                 }
             )
             title = f"syncs of {delay_s * 1000:g} ms more, -j {width}"
-            for name, times in found.items():
-                rates = [jobs / each for each in times]
-                results.append(figure(f"{title}: {name}", "jobs/s", rates))
-            share = ratios(found["floor+"], found["spoolctl"])
-            results.append(figure(f"{title} / Floor+", "x", share, at_least=GOALS[width]))
+            results += _beside_floor_plus(title, found, jobs, GOALS[width])
     return results
 
 

@@ -79,10 +79,10 @@ def new_job(
         max_retries=max_retries,
         max_crashes=max_crashes,
         cwd=folder,
-        env=_variables(env) if env != () else (),
+        env=_variables(env),
         key=None if key is None else checks.named("key", checks.key, key),
         key_for_s=checks.maybe_span("key_for_s", key_for_s, "duration_seconds"),
-        tags=_tags(tags) if tags != () else (),
+        tags=_tags(tags),
         note=None if note is None else checks.named("note", checks.note, note),
         policy=_policy(policy),
         stdin=_stdin(stdin),
@@ -152,14 +152,15 @@ class Captures:
 
     def of(self, names: Iterable[str] | None, *, with_cwd: bool) -> Context:
         """See `capture`; the first answer holds for all."""
-        listed = names if names is None or names is CAPTURED else _names(names)
-        wanted = (None if listed is None else tuple(listed), with_cwd)
+        wanted = (None if names is None else _names(names), with_cwd)
         if wanted not in self._known:
             self._known[wanted] = capture(wanted[0], with_cwd=with_cwd)
         return self._known[wanted]
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:
+    if names is CAPTURED:
+        return CAPTURED
     listed = checks.items("capture_env", names)
     return tuple(checks.named("capture_env", checks.text, each) for each in listed)
 
@@ -193,11 +194,15 @@ def _umask() -> int:
 
 
 def _variables(env: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    if env == ():
+        return ()
     pairs = [checks.named("env", checks.env, *pair) for pair in checks.pairs("env", env)]
     return tuple(sorted(dict(pairs).items()))  # the last of repeated names wins
 
 
 def _tags(tags: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    if tags == ():
+        return ()
     pairs = [checks.named("tags", checks.tag, *pair) for pair in checks.pairs("tags", tags)]
     if len({key for key, _ in pairs}) < len(pairs):
         raise InvalidInput("tags: a key occurs twice")

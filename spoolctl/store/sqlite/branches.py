@@ -12,13 +12,14 @@ from spoolctl.store.sqlite import rows
 # Stands for all lanes: no lane has an empty name.
 ANY = ""
 HELD = "state = 'queued' AND ready = 0 AND due IS NULL"
-# Whose start cannot be told from the end, of those that do not run; and whose can.
+# Whose start cannot be told from the end, of those that do not run (as the index `started_apart`
+# has it); and whose can.
+NEAR_S = 0.1
 APART = (
     "started_at IS NOT NULL AND state <> 'running' AND (finished_at IS NULL"
-    " OR started_at > finished_at OR started_at < finished_at - 0.1)"
+    f" OR started_at > finished_at OR started_at < finished_at - {NEAR_S})"
 )
-NEAR = "jobs.started_at BETWEEN jobs.finished_at - 0.1 AND jobs.finished_at"
-NEAR_S = 0.1
+NEAR = f"jobs.started_at BETWEEN jobs.finished_at - {NEAR_S} AND jobs.finished_at"
 
 
 class Clause(NamedTuple):
@@ -77,10 +78,9 @@ def branch_query(
     limit: int,
     *,
     reverse: bool = False,
-    more: tuple[Clause, ...] = (),
 ) -> tuple[str, list[object]]:
     """The statement that reads one branch's ids in order, with all filters applied."""
-    where, values = condition(branch, wanted, more)
+    where, values = condition(branch, wanted)
     query = (
         f"SELECT {branch.name} FROM {branch.source} WHERE {where}"
         f" ORDER BY {branch.name} {direction(reverse)} LIMIT ?"
