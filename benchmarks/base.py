@@ -108,15 +108,21 @@ class Bench:
         return max(least, full * self.scale)
 
     @contextmanager
-    def folder(self) -> Iterator[Path]:
-        """A fresh folder, removed afterwards."""
+    def folder(self, *, large: bool = False) -> Iterator[Path]:
+        """A fresh folder. A large one is removed afterwards, others at the end of the run.
+
+        For minutes after files were removed ext4 looks for inodes that were not freed lately
+        (`recently_deleted`), so whoever makes new files then pays up to ten times as much: the
+        floors, which make two for each command, would come out far too low.
+        """
         self._folders += 1
         path = self.scratch / f"{self._folders:04d}"
         path.mkdir(parents=True)
         try:
             yield path
         finally:
-            shutil.rmtree(path, ignore_errors=True)
+            if large:
+                shutil.rmtree(path, ignore_errors=True)
 
     def start(
         self, words: Sequence[str | os.PathLike[str]], folder: Path, **kwargs: object

@@ -1,9 +1,10 @@
 """Fill and drain the queues that are Python packages; run by the interpreter that has them.
 
-    python peer_drivers.py huey|litequeue|rq fill|drain JOBS WIDTH [sync] [subprocess]
+    python peer_drivers.py huey|litequeue|rq fill|drain JOBS WIDTH [sync] [streams] [subprocess]
 
 Works in the current folder. Each job is one posix_spawn of `true` and a wait, the fastest
-way that Python has, and its exit code is kept. With `subprocess` (litequeue) it is one
+way that Python has, and its exit code is kept. With `streams` so is what it writes: both
+streams go to fresh files, as those of the floor do. With `subprocess` (litequeue) it is one
 `subprocess.run`, as in the loop that its users write.
 """
 
@@ -13,19 +14,53 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 
 TRUE = shutil.which("true") or "/bin/true"
+FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def run_true() -> int:
-    """What every job does."""
+    """What every job does whose output is thrown away."""
     pid = os.posix_spawn(TRUE, ["true"], os.environ)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def run_true_and_keep_streams() -> int:
+    """What every other job does."""
+    out, err = _fresh_files()
+    actions = [(os.POSIX_SPAWN_DUP2, out, 1), (os.POSIX_SPAWN_DUP2, err, 2)]
+    pid = os.posix_spawn(TRUE, ["true"], os.environ, file_actions=actions)
+    os.close(out)
+    os.close(err)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def run_true_as_users_do() -> int:
-    """What every job does where a loop is written as usual."""
+    """`run_true` where a loop is written as usual."""
     return subprocess.run(["true"], check=False).returncode
+
+
+def run_true_as_users_do_and_keep_streams() -> int:
+    """`run_true_and_keep_streams` where a loop is written as usual."""
+    out, err = _fresh_files()
+    code = subprocess.run(["true"], stdout=out, stderr=err, check=False).returncode
+    os.close(out)
+    os.close(err)
+    return code
+
+
+def _fresh_files() -> tuple[int, int]:
+    name = os.urandom(8).hex()
+    return os.open(f"{name}.stdout", FRESH, 0o600), os.open(f"{name}.stderr", FRESH, 0o600)
+
+
+def _job() -> Callable[[], int]:
+    """The job that the command line asks for."""
+    if "subprocess" in sys.argv:
+        as_users_do = run_true_as_users_do, run_true_as_users_do_and_keep_streams
+        return as_users_do["streams" in sys.argv]
+    return (run_true, run_true_and_keep_streams)["streams" in sys.argv]
 
 
 def huey(what: str, jobs: int, width: int, sync: bool) -> None:
@@ -36,7 +71,7 @@ def huey(what: str, jobs: int, width: int, sync: bool) -> None:
     from huey.signals import SIGNAL_COMPLETE  # type: ignore[import-not-found]
 
     app = SqliteHuey(filename="huey.db", fsync=sync, journal_mode="wal")
-    task = app.task()(run_true)
+    task = app.task()(_job())
     if what == "fill":
         for _ in range(jobs):
             task()
@@ -75,7 +110,7 @@ def litequeue(what: str, jobs: int, width: int, sync: bool) -> None:
     if what == "drain" and width > 1:
         _processes("litequeue", jobs, width)
         return
-    run = run_true_as_users_do if "subprocess" in sys.argv else run_true
+    run = _job()
     queue = LiteQueue("lite.db", timeout=30)
     if sync:
         queue.conn.execute("PRAGMA synchronous = FULL")
@@ -97,7 +132,7 @@ def rq(what: str, jobs: int, width: int, sync: bool) -> None:
     queue = Queue(connection=connection)
     if what == "fill":
         for _ in range(jobs):
-            queue.enqueue("peer_drivers.run_true")
+            queue.enqueue(f"peer_drivers.{_job().__name__}")
         return
     if what == "drain" and width > 1:
         _processes("rq", jobs, width)

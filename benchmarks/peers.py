@@ -165,18 +165,19 @@ def _parallel(bench: Bench, jobs: int, width: int) -> Callable[[], float]:
 
 
 def _driven(
-    kind: str, *, sync: bool, usual: bool = False
+    kind: str, *, sync: bool, usual: bool = False, streams: bool = False
 ) -> Callable[[Bench, int, int], Callable[[], float]]:
     """Filled and drained by `peer_drivers.py` under the interpreter that has the package.
 
-    `usual`: its commands run by `subprocess.run`, not in the fastest way there is.
+    `usual`: its commands run by `subprocess.run`, not in the fastest way there is. `streams`:
+    what they write goes to files, and is not thrown away.
     """
 
     def make(bench: Bench, jobs: int, width: int) -> Callable[[], float]:
         assert bench.peers is not None
         python = str(bench.peers / "venv/bin/python")
         tail = [str(jobs), str(width), *(["sync"] if sync else [])]
-        tail += ["subprocess"] if usual else []
+        tail += [*(["subprocess"] if usual else []), *(["streams"] if streams else [])]
 
         def measure() -> float:
             with bench.folder() as folder:
@@ -209,8 +210,9 @@ def _start_redis(bench: Bench, folder: Path, *, sync: bool) -> subprocess.Popen[
 _SITE = "venv/bin/python"
 _ALL: tuple[tuple[Peer, tuple[str, ...]], ...] = (
     (Peer("task-spooler", False, 500, _task_spooler), ("root/usr/bin/tsp",)),
+    (Peer("nq", False, 2000, _nq), ("root/usr/bin/nq",)),
     # Each waiting job watches all before it: short queues are its best.
-    (Peer("nq", False, 100, _nq), ("root/usr/bin/nq",)),
+    (Peer("nq, 100 jobs", False, 100, _nq), ("root/usr/bin/nq",)),
     (Peer("GNU parallel --joblog", False, 2000, _parallel), ("root/usr/bin/parallel",)),
     (Peer("huey, fsync", True, 2000, _driven("huey", sync=True)), (_SITE,)),
     (Peer("huey, no fsync", False, 2000, _driven("huey", sync=False)), (_SITE,)),
@@ -227,6 +229,24 @@ _ALL: tuple[tuple[Peer, tuple[str, ...]], ...] = (
     ),
     (
         Peer("litequeue and subprocess", False, 2000, _driven("litequeue", sync=False, usual=True)),
+        (_SITE,),
+    ),
+    # The same, keeping what commands write, as spoolctl and those that are programs do.
+    (
+        Peer("huey, no fsync, streams", False, 2000, _driven("huey", sync=False, streams=True)),
+        (_SITE,),
+    ),
+    (
+        Peer("litequeue, streams", False, 2000, _driven("litequeue", sync=False, streams=True)),
+        (_SITE,),
+    ),
+    (
+        Peer(
+            "litequeue and subprocess, streams",
+            False,
+            2000,
+            _driven("litequeue", sync=False, usual=True, streams=True),
+        ),
         (_SITE,),
     ),
     (

@@ -20,7 +20,7 @@ def million(bench: Bench) -> list[Result]:
     """Every operation on a file of a million jobs against the same on one of a thousand."""
     big = bench.size(1_000_000, least=5000)
     results = []
-    with bench.folder() as folder:
+    with bench.folder(large=True) as folder:
         paths = {count: folder / f"{count}.db" for count in (SMALL, big)}
         for count, path in paths.items():
             results += _mixed(path, count)
@@ -248,7 +248,7 @@ def _pruning(bench: Bench, path: Path, folder: Path) -> Iterator[subprocess.Pope
 def prune(bench: Bench) -> list[Result]:
     """Half a million jobs deleted while workers go on recording and claiming."""
     count = bench.size(500_000, least=5000)
-    with bench.folder() as folder:
+    with bench.folder(large=True) as folder:
         path = folder / "queue.db"
         with Hand(path) as hand:
             for _ in range(0, count, 10_000):

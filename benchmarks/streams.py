@@ -29,7 +29,7 @@ def large_stream(bench: Bench) -> list[Result]:
     line = "0123456789abcdef" * 4
     command = f"yes {line} | head -c {size * 1000 * 1000}"
     results = []
-    with bench.folder() as folder:
+    with bench.folder(large=True) as folder:
         path = folder / "queue.db"
         (job,) = fill(path, [["sh", "-c", command]])
         began = time.perf_counter()

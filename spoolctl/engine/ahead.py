@@ -27,7 +27,8 @@ MOST_IF_SLOW = 8
 """The most with one slot where recording is slow."""
 
 SLOW_S = 0.002
-"""A transaction that takes longer is worth sharing, with one slot too: the disk is slow."""
+"""A transaction that takes longer is worth sharing, with one slot too: the disk is slow, or many
+others wait for the lock."""
 
 CROWD = 16
 """For how many transactions others count as being in the way after one of theirs was."""
@@ -39,6 +40,10 @@ transaction takes, since nobody could take them over sooner."""
 GATHER_S = 0.004
 """How long an end may wait to be recorded together with those that follow; if a transaction
 takes longer, as long as that."""
+
+LONGEST_RECORD_S = 0.25
+"""What takes longer, for once, is taken for no longer: dozens of workers wait for each other so
+long, and somebody who held the lock for seconds is not what is usual."""
 
 _MEMORY = 8
 """Over about how many commands, or transactions, their length is averaged."""
@@ -102,6 +107,9 @@ class Ahead:
         self._usual_s = SHORT_S
 
     def recorded(self, met_others: bool, took_s: float) -> None:
-        """A transaction is done; whether another worker's, or a client's, was in the way."""
+        """A transaction is done; whether another worker's, or a client's, was in the way.
+
+        `took_s`: from when it was first tried, so with all the time that it waited for the lock.
+        """
         self._crowd = CROWD if met_others else max(0, self._crowd - 1)
-        self._record_s += (took_s - self._record_s) / _MEMORY
+        self._record_s += (min(took_s, LONGEST_RECORD_S) - self._record_s) / _MEMORY

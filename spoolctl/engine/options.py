@@ -53,6 +53,11 @@ class WorkOptions(NamedTuple):
     trust: bool = False
     job_id: int | None = None
 
+    @property
+    def most_claims(self) -> int | None:
+        """How many jobs it may claim until it ends; None: any number."""
+        return 1 if self.once else self.max_jobs
+
 
 def checked(options: WorkOptions) -> WorkOptions:
     """The options, if a worker can go by them. Raises InvalidInput, which names what is wrong."""

@@ -75,6 +75,10 @@ class Patience:
     def _was_said(self, text: str, mono: float) -> bool:
         return mono - self._said.get(text, -FORGET_AFTER_S) < FORGET_AFTER_S
 
+    def since(self, what: str) -> float | None:
+        """Since when, on the monotonic clock, it has not worked; None: it has, or was not tried."""
+        return self._since.get(what)
+
     def over(self, what: str) -> None:
         """It worked."""
         if not self._since:

@@ -85,7 +85,7 @@ class Worker:
         self._looked = False  # a claim has come back with nothing
         self._stops_seen = 0
         self._hurried = False  # a stop that does not wait for what runs
-        self._gives_in = False  # one that does not even wait for what ran to be recorded
+        self._gives_in = False  # nor even for what ran to be recorded
         self._id = 0
         self._failure: Exception | None = None
         self._drained = False
@@ -470,11 +470,9 @@ class Worker:
     def _want(self) -> Want | None:
         """What to claim now; None for nothing."""
         options = self._options
-        limit = self._crew.room
-        if options.max_jobs is not None:
-            limit = min(limit, options.max_jobs - self._claims)
-        if options.once:
-            limit = min(limit, 1 - self._claims)
+        limit, most = self._crew.room, options.most_claims
+        if most is not None:
+            limit = min(limit, most - self._claims)
         if limit <= 0 or self._stops_seen:
             return None
         if self._errand is not None and not self._may_claim(self._errand):
@@ -508,10 +506,12 @@ class Worker:
             return ()
         outcomes = [report.outcome for report in reports]
         now = self._clock.now()
+        since = self._patience.since("cycle")
         cycle = self._try("cycle", lambda: self._store.cycle(self._id, outcomes, want, now=now))
         if cycle is None:
             return ()
-        self._crew.recorded(cycle.waited, self._mono() - now.mono)
+        took_s = self._mono() - (since or now.mono)
+        self._crew.recorded(cycle.waited or since is not None, took_s)
         for report, recorded in zip(reports, cycle.recorded, strict=True):
             self._settle(report, recorded)
         if reports:
@@ -575,7 +575,7 @@ class Worker:
         options = self._options
         if self._errand is not None:
             return self._try("errand", self._errand.is_settled) or False
-        if self._claims and (options.once or self._claims == options.max_jobs):
+        if self._claims and self._claims == options.most_claims:
             return True
         if not self._looked or self._look or self._reaper.busy:
             self._idle_since = None

@@ -8,6 +8,7 @@ from spoolctl.engine.ahead import (
     CROWD,
     GATHER_S,
     HOLD_S,
+    LONGEST_RECORD_S,
     MOST_AHEAD,
     MOST_FOR_ONE_SLOT,
     MOST_IF_SLOW,
@@ -77,11 +78,20 @@ def test_on_a_slow_disk_one_slot_claims_more_ahead_too(took_s: float) -> None:
 def test_what_a_transaction_takes_is_waited_for_ends_and_not_counted_as_a_wait() -> None:
     ahead = Ahead(1)
     assert (ahead.gather_s, ahead.hold_s) == (GATHER_S, HOLD_S)
-    for took_s in (0.012, 3.0):
+    for took_s in (0.012, LONGEST_RECORD_S):
         for _ in range(100):
             ahead.recorded(met_others=False, took_s=took_s)
         assert ahead.gather_s == pytest.approx(min(took_s, HOLD_S), rel=0.01)
         assert ahead.hold_s == pytest.approx(HOLD_S + 2 * took_s, rel=0.01)
+
+
+def test_a_lock_that_somebody_held_for_an_hour_is_not_what_is_usual() -> None:
+    ahead = Ahead(1)
+    ahead.recorded(met_others=True, took_s=3600.0)
+    assert ahead.hold_s <= HOLD_S + LONGEST_RECORD_S
+    for _ in range(100):
+        ahead.recorded(met_others=False, took_s=0.0)
+    assert ahead.hold_s == pytest.approx(HOLD_S, rel=0.01)
 
 
 def test_what_it_has_seen_before_one_that_lasted_does_not_count() -> None:

@@ -45,6 +45,13 @@ def test_what_is_in_the_way_of_several_things_is_said_once(
     assert said == [WAITING, GOING_ON, WAITING]
 
 
+def test_it_knows_since_when_a_thing_does_not_work(patience: Patience) -> None:
+    stall(patience, "cycle", since=7.0)
+    assert (patience.since("cycle"), patience.since("scan")) == (7.0, None)
+    patience.over("cycle")
+    assert patience.since("cycle") is None
+
+
 def test_each_thing_in_the_way_is_said(patience: Patience, said: list[str]) -> None:
     stall(patience, "heartbeat")
     patience.pause("cycle", StoreFull("no room"), TELL_AFTER_S)

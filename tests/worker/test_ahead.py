@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -200,6 +201,35 @@ def test_a_stop_in_the_middle_leaves_no_trace_of_what_was_not_started(bench: Ben
     assert sum(states.values()) == 2000
     assert set(states) == {"done", "queued"}
     assert rows(bench, "SELECT count(*) FROM attempts") == [(states["done"],)]
+
+
+def hold_again_and_again(path: Path, over: threading.Event) -> None:
+    """Have the lock for most of the time: as dozens of workers have it."""
+    db = sqlite3.connect(path, timeout=60, isolation_level=None)
+    while not over.wait(0.01):
+        db.execute("BEGIN IMMEDIATE")
+        over.wait(0.03)
+        db.execute("COMMIT")
+    db.close()
+
+
+def test_a_worker_that_waits_long_for_the_lock_records_more_at_a_time(bench: Bench) -> None:
+    """The wait counts as what a transaction takes: it is worth sharing."""
+    with Queue(bench.db) as queue:
+        queue.add_many([["true"]] * 300)
+    over = threading.Event()
+    holder = threading.Thread(target=hold_again_and_again, args=(bench.db, over))
+    holder.start()
+    try:
+        # Longer than a single try takes.
+        program = "from spoolctl.engine import ahead; ahead.SHORT_S = 60.0; ahead.SLOW_S = 0.01;"
+        program += " from spoolctl.__main__ import main; main()"
+        bench.drain(program=("-c", program))
+    finally:
+        over.set()
+        holder.join()
+    at_a_time = rows(bench, "SELECT count(*) FROM events WHERE event = 'claimed' GROUP BY at")
+    assert max(at_a_time) == (1 + MOST_IF_SLOW,)
 
 
 def test_a_stopped_worker_goes_on_with_what_it_had_claimed(bench: Bench) -> None:
