@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -132,6 +132,19 @@ def test_every_part_of_every_command_line_is_found(desk: Desk) -> None:
             text = line[start : start + dice.randrange(1, 14)]
             expected = [job_id for job_id, each in shown.items() if text in each]
             assert desk.find(-1, command=text) == expected, text
+
+
+def test_a_line_is_made_only_of_jobs_that_have_every_word_of_a_text(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To make one takes microseconds, for each job of a long queue."""
+    desk.store.add([job("make", f"target-{number}") for number in range(100)], now=desk.clock.now())
+    made: list[Sequence[str]] = []
+    monkeypatch.setattr(
+        "spoolctl.core.display.command", lambda argv: made.append(argv) or command(argv)
+    )
+    assert desk.find(-1, command="make target-70") == [71]
+    assert made == [["make", "target-70"]]
 
 
 def a_long_queue_in_phases(desk: Desk, dice: random.Random) -> None:

@@ -139,6 +139,9 @@ def tests_of(wanted: JobFilter) -> list[Clause]:
     return tests
 
 
+_MOST_WORDS = 8
+
+
 def _command_test(text: str) -> Clause:
     """A part of the command line as it is shown.
 
@@ -153,9 +156,11 @@ def _command_test(text: str) -> Clause:
     word = r"[!#-&(-\[\]-~]+"
     # The first escape may begin before the text does, and a `$` be the first half of a quote.
     surely = re.sub(r"(?:^\\?|\\)[ntrexuU]?[0-9a-f]{0,8}|\$(?='|$)", " ", text)
-    longest = max(re.findall(word, surely), key=len, default="")
-    if longest:
-        return Clause(f"instr(jobs.argv, ?) > 0 AND {exact.text}", (longest, *exact.values))
+    # The longest first, as the fewest jobs have it.
+    words = sorted(dict.fromkeys(re.findall(word, surely)), key=len, reverse=True)[:_MOST_WORDS]
+    if words:
+        held = "instr(jobs.argv, ?) > 0 AND " * len(words)
+        return Clause(held + exact.text, (*words, *exact.values))
     # Else what matches contains it as it is, or is a text in which something is escaped.
     maybe = (
         "instr(jobs.argv, char(92)) > 0 OR instr(jobs.argv, char(127)) > 0"

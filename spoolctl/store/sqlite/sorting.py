@@ -45,8 +45,11 @@ UNFINISHED = Clause("jobs.finished_at IS NULL", ())
 STARTED = Clause("jobs.started_at IS NOT NULL", ())
 NEVER_STARTED = Clause("jobs.started_at IS NULL", ())
 ENDED_NEAR = Clause(NEAR, ())
-# So many priorities of a lane are looked at one by one, before all of it is sorted.
+# So many priorities of a lane are looked at one by one, before all of it is sorted. To look at
+# one costs as much as to sort so many jobs, so more of them where there are many jobs.
 _LEVELS = 40
+_JOBS_OF_A_LEVEL = 80
+_MOST_LEVELS = 1000
 _MILE = 32
 # So many times as many rows are read in order as if what matches lay evenly.
 _PATIENCE = 4
@@ -261,13 +264,14 @@ class Sorting:
     def _ready_priorities(self, wanted: JobFilter, pair: Pair) -> list[int] | None:
         """Those that ready jobs have, and perhaps more; None: too many."""
         lowest = _lowest(wanted)
+        most = max(_LEVELS, min(pair.ready // _JOBS_OF_A_LEVEL, _MOST_LEVELS))
         if pair.queue == ANY:
-            found = self._store._different_priorities(lowest, _LEVELS)
+            found = self._store._different_priorities(lowest, most)
         else:
             marks = Marks(self._store, pair._replace(size=pair.ready, waiting=0))
             falling = takewhile(lambda each: each >= lowest, marks.priorities(rising=False))
-            found = list(islice(falling, _LEVELS + 1))
-        return None if len(found) > _LEVELS else found
+            found = list(islice(falling, most + 1))
+        return None if len(found) > most else found
 
     def _by_priority(self, wanted: JobFilter, limit: int) -> set[Entry]:
         branch = indexed("jobs_by_priority", "priority >= ?", _lowest(wanted))
