@@ -50,14 +50,17 @@ _MEMORY = 8
 
 
 class Ahead:
-    """Decides for one worker from how long its commands took. Without slots: nothing ahead."""
+    """Decides for one worker from how long its commands took. Without slots: nothing ahead.
+
+    `record_s`: how long a transaction takes as a rule, from when it was first tried.
+    """
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._streak = 0
         self._usual_s = SHORT_S
         self._crowd = 0
-        self._record_s = 0.0
+        self.record_s = 0.0
 
     @property
     def most(self) -> int:
@@ -71,7 +74,7 @@ class Ahead:
         if self._streak < STREAK:
             return 0
         most = self.most
-        if self._slots == 1 and self._record_s <= SLOW_S:
+        if self._slots == 1 and self.record_s <= SLOW_S:
             # Its commands are recorded one by one, each while the next one runs, and nothing is
             # won by more: unless recording takes longer, beside others or on a slow disk.
             most = MOST_FOR_ONE_SLOT if self._crowd else 1
@@ -82,12 +85,12 @@ class Ahead:
     @property
     def hold_s(self) -> float:
         """How long claimed jobs may wait for a slot."""
-        return HOLD_S + 2 * self._record_s
+        return HOLD_S + 2 * self.record_s
 
     @property
     def gather_s(self) -> float:
         """How long an end may wait for others."""
-        return min(max(GATHER_S, self._record_s), HOLD_S)
+        return min(max(GATHER_S, self.record_s), HOLD_S)
 
     def ended(self, duration_s: float) -> None:
         """A command has ended after so many seconds at least.
@@ -112,4 +115,4 @@ class Ahead:
         `took_s`: from when it was first tried, so with all the time that it waited for the lock.
         """
         self._crowd = CROWD if met_others else max(0, self._crowd - 1)
-        self._record_s += (min(took_s, LONGEST_RECORD_S) - self._record_s) / _MEMORY
+        self.record_s += (min(took_s, LONGEST_RECORD_S) - self.record_s) / _MEMORY

@@ -121,6 +121,11 @@ class Crew:
         return len(self._free) + self._ahead.limit - len(self.unstarted)
 
     @property
+    def record_s(self) -> float:
+        """How long a transaction takes as a rule, with its wait for the lock."""
+        return self._ahead.record_s
+
+    @property
     def running(self) -> Collection[Running]:
         """Attempts whose command was started and whose end is not confirmed."""
         return self._running.values()

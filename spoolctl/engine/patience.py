@@ -45,8 +45,12 @@ class Patience:
         self._said: dict[str, float] = {}  # the words, when they were said last
         self._open: set[str] = set()  # words after which "going on" was not said yet
 
-    def pause(self, what: str, error: Exception, mono: float) -> float:
-        """Seconds until the next try; says once what is in the way."""
+    def pause(self, what: str, error: Exception, mono: float, usual_s: float = 0.0) -> float:
+        """Seconds until the next try; says once what is in the way.
+
+        `usual_s`: how long it takes as a rule to get the lock. In a crowd, looks for it by those
+        who have hardly a chance take the processor from the one who holds it.
+        """
         since = self._since.setdefault(what, mono)
         busy = isinstance(error, StoreBusy) and not isinstance(error, StoreFull)
         text = words_of(error) if isinstance(error, OSError) else str(error)
@@ -61,8 +65,12 @@ class Patience:
         self._waits[what] = _Wait(text, mono, told)
         if not busy:
             return FULL_PAUSE_S
-        longest = LONGEST_S if mono - since < SLOW_AFTER_S else LONG_PAUSE_S
-        return SHORTEST_S + (longest - SHORTEST_S) * spread()
+        waited_s = mono - since
+        longest = LONGEST_S if waited_s < SLOW_AFTER_S else LONG_PAUSE_S
+        pause_s = SHORTEST_S + (longest - SHORTEST_S) * spread()
+        if usual_s > 0:  # the longer ago its turn was to be expected, the more often
+            pause_s = max(pause_s, usual_s * (0.5 + spread()) / (1 + waited_s / usual_s))
+        return pause_s
 
     def _tell(self, text: str, mono: float) -> None:
         if text in self._open and any(one.told for one in self._waiting_for(text, mono)):

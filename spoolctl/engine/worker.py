@@ -355,7 +355,7 @@ class Worker:
         self._look = True
 
     def _on_again(self, _now: Instant) -> None:
-        """Just another turn: something is to be tried again."""
+        """Just another turn."""
 
     _on_record = _on_again
 
@@ -452,7 +452,8 @@ class Worker:
     def _put_off(self, what: str, error: Exception) -> None:
         mono = self._clock.now().mono
         again = what if what in ("heartbeat", "scan", "lost") else "again"
-        self._deadlines.sooner(again, mono + self._patience.pause(what, error, mono))
+        pause_s = self._patience.pause(what, error, mono, self._crew.record_s)
+        self._deadlines.sooner(again, mono + pause_s)
 
     def _give_up(self, error: Exception) -> None:
         """The queue cannot be used any more: end everything, record nothing.
@@ -487,8 +488,8 @@ class Worker:
         turn = self._try("errand", lambda: errand.turn(now, reporting=reporting))
         if turn is Turn.OURS:
             return True
-        # Its end rings, and the reaper sees to it should its owner die. But nothing tells
-        # when a worker dies, or leaves, without having taken it.
+        # Its end rings, and the reaper sees to it should its owner die. But none tells
+        # when a worker dies or leaves without taking it.
         self._look = turn is not Turn.OTHERS
         if self._look:
             self._deadlines.sooner("again", now.mono + SERVED_S)
@@ -510,8 +511,8 @@ class Worker:
         cycle = self._try("cycle", lambda: self._store.cycle(self._id, outcomes, want, now=now))
         if cycle is None:
             return ()
-        took_s = self._mono() - (since or now.mono)
-        self._crew.recorded(cycle.waited or since is not None, took_s)
+        waited = cycle.waited or since is not None
+        self._crew.recorded(waited, self._mono() - (since or now.mono))
         for report, recorded in zip(reports, cycle.recorded, strict=True):
             self._settle(report, recorded)
         if reports:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,8 @@ from spoolctl.core.records import Capture, Cycle, JobFilter, Outcome, Want
 from spoolctl.core.states import State
 from spoolctl.errors import SpoolError, StoreBusy, StoreFull, StoreUnusable
 from spoolctl.store import open_store
+from spoolctl.store.sqlite import connection
+from spoolctl.store.sqlite.connection import SHORTEST_PAUSE_S
 from spoolctl.store.sqlite.store import SqliteStore
 from tests.conformance.kit import Clock, Desk, failure, job, stopped, success
 
@@ -119,6 +122,34 @@ def test_a_cycle_tells_that_another_program_was_in_the_way(
     timer.join()
     assert second.waited
     assert not cycle(success(second.claimed[0])).waited
+
+
+def test_who_has_waited_long_looks_more_often(
+    desk: Desk, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or among dozens of others, who have just come, a client may wait for ever."""
+    pauses: list[tuple[float, float]] = []
+    mono = [0.0]
+
+    def sleep(seconds: float) -> None:
+        pauses.append((mono[0], seconds))
+        mono[0] += seconds
+
+    monkeypatch.setattr("spoolctl.core.pauses.pause", sleep)
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: mono[0]))
+    desk.store.wait_s = 3.0
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreBusy):
+        desk.add()
+    other.execute("ROLLBACK")
+
+    def mean(since: float, until: float) -> float:
+        some = [pause for at, pause in pauses if since <= at < until]
+        return sum(some) / len(some)
+
+    assert mean(0.0, 0.001) < mean(0.01, 0.1)  # most transactions are over soon
+    assert mean(0.01, 0.1) > 2 * mean(1.0, 1.5) > 3 * mean(2.9, 3.0)
+    assert min(pause for _, pause in pauses) >= SHORTEST_PAUSE_S / 2
 
 
 def test_readers_do_not_block_and_are_not_blocked(desk: Desk, other: sqlite3.Connection) -> None:

@@ -6,7 +6,13 @@ import errno
 
 import pytest
 
-from spoolctl.engine.patience import FORGET_AFTER_S, TELL_AFTER_S, Patience
+from spoolctl.engine.patience import (
+    FORGET_AFTER_S,
+    FULL_PAUSE_S,
+    LONGEST_S,
+    TELL_AFTER_S,
+    Patience,
+)
 from spoolctl.errors import StoreBusy, StoreFull
 
 WAITING = "spoolctl: waiting: q.db is locked"
@@ -111,3 +117,24 @@ def test_another_reason_is_said(patience: Patience, said: list[str]) -> None:
     assert said == [WAITING, "spoolctl: waiting: no room"]
     patience.over("cycle")
     assert said[2:] == [GOING_ON]
+
+
+def test_in_a_crowd_it_looks_rarely_at_first_and_more_often_with_time(patience: Patience) -> None:
+    """So many looks that have no chance would take the processor from who holds the lock."""
+    usual_s = 0.2
+    pauses = {}
+    for waited_s in (0.0, 0.2, 1.0, 4.0):
+        tries = [patience.pause("cycle", LOCKED, waited_s, usual_s) for _ in range(50)]
+        pauses[waited_s] = tries
+        assert min(tries) * (1 + waited_s / usual_s) / usual_s >= 0.5
+    assert max(pauses[0.0]) <= 1.5 * usual_s
+    assert max(pauses[4.0]) < min(pauses[0.2])
+
+
+def test_without_a_crowd_it_looks_soon(patience: Patience) -> None:
+    assert patience.pause("cycle", LOCKED, 0.0) <= LONGEST_S
+    assert patience.pause("cycle", LOCKED, 0.0, 0.001) <= LONGEST_S
+
+
+def test_a_full_disk_is_no_crowd(patience: Patience) -> None:
+    assert patience.pause("cycle", StoreFull("no room"), 0.0, 0.2) == FULL_PAUSE_S

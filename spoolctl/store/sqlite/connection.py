@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 SHORTEST_PAUSE_S = 0.0002
 LONGEST_PAUSE_S = 0.004
+AGING = 8.0
+"""By so much more often the lock is looked for after each second of waiting."""
 
 
 class OpenFiles:
@@ -224,7 +226,10 @@ class Connection:
             if waited_s >= self.wait_s:
                 raise self._busy() from None
             # About as long again as until now: most transactions are over in less than 1 ms.
-            pause_s = min(max(waited_s, SHORTEST_PAUSE_S), longest_s)
+            # Whoever has waited for very long looks more often again, lest in a crowd those who
+            # have just come get it before, for ever.
+            aged_s = max(longest_s / (1 + AGING * waited_s), SHORTEST_PAUSE_S)
+            pause_s = min(max(waited_s, SHORTEST_PAUSE_S), aged_s)
             from spoolctl.core.pauses import pause
 
             pause(pause_s * (0.5 + spread()))
