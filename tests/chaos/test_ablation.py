@@ -53,19 +53,19 @@ def worker_dies_while_it_starts_a_job(run: Run) -> None:
 
 
 def daemon_without_files(run: Run) -> None:
-    worker = begin(run, "bare", life=0.2, child="bare", child_life=3, later=0.5)
+    worker = begin(run, "bare", life=0.2, child="bare", child_life=6, later=0.5)
     kill_with_guardian(run, worker)
     run.drain()
 
 
 def daemon_without_environment(run: Run) -> None:
-    worker = begin(run, "clean", life=0.2, child="clean", child_life=3, later=0.5)
+    worker = begin(run, "clean", life=0.2, child="clean", child_life=6, later=0.5)
     kill_with_guardian(run, worker)
     run.drain()
 
 
 def only_in_the_session(run: Run) -> None:
-    worker = begin(run, "mute", life=0.2, child="mute", child_life=3, later=0.5)
+    worker = begin(run, "mute", life=0.2, child="mute", child_life=6, later=0.5)
     kill_with_guardian(run, worker)
     run.drain()
 
