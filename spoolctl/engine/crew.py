@@ -346,6 +346,7 @@ class Crew:
 
     def shut_down(self) -> None:
         """End what runs; it will be given back without spending its budget."""
+        self._ahead = Ahead(0)  # what it knows of a crowd, too: whoever hurries looks often
         mono = self._mono()
         for running in self.running:
             if running.ended is None:

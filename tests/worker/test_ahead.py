@@ -425,6 +425,15 @@ def test_what_waits_for_survivors_alone_does_not_keep_the_worker_awake(hand: Han
     assert hand.deadlines.next_mono() is None
 
 
+def test_who_has_to_hurry_does_not_mind_the_crowd(hand: Hand) -> None:
+    """A second after a third stop request results are given up: until then it looks often."""
+    for _ in range(20):
+        hand.crew.recorded(met_others=True, took_s=0.2)
+    assert hand.crew.record_s > 0.1
+    hand.crew.shut_down()
+    assert hand.crew.record_s == 0.0
+
+
 class Gathering:
     """A crew whose slot is taken, with something held, that has seen short commands alone."""
 
