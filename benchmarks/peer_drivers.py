@@ -14,53 +14,38 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 
 TRUE = shutil.which("true") or "/bin/true"
+KEEPS_STREAMS = "streams" in sys.argv
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def run_true() -> int:
-    """What every job does whose output is thrown away."""
-    pid = os.posix_spawn(TRUE, ["true"], os.environ)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def run_true_and_keep_streams() -> int:
-    """What every other job does."""
-    out, err = _fresh_files()
-    actions = [(os.POSIX_SPAWN_DUP2, out, 1), (os.POSIX_SPAWN_DUP2, err, 2)]
+    """What every job does."""
+    fds = _fresh_files()
+    actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(fds, 1)]
     pid = os.posix_spawn(TRUE, ["true"], os.environ, file_actions=actions)
-    os.close(out)
-    os.close(err)
+    for fd in fds:
+        os.close(fd)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def run_true_as_users_do() -> int:
-    """`run_true` where a loop is written as usual."""
-    return subprocess.run(["true"], check=False).returncode
-
-
-def run_true_as_users_do_and_keep_streams() -> int:
-    """`run_true_and_keep_streams` where a loop is written as usual."""
-    out, err = _fresh_files()
+    """What every job does where a loop is written as usual."""
+    fds = _fresh_files()
+    out, err = fds or (None, None)
     code = subprocess.run(["true"], stdout=out, stderr=err, check=False).returncode
-    os.close(out)
-    os.close(err)
+    for fd in fds:
+        os.close(fd)
     return code
 
 
-def _fresh_files() -> tuple[int, int]:
+def _fresh_files() -> tuple[int, ...]:
+    """For the two streams, if these are to be kept."""
+    if not KEEPS_STREAMS:
+        return ()
     name = os.urandom(8).hex()
-    return os.open(f"{name}.stdout", FRESH, 0o600), os.open(f"{name}.stderr", FRESH, 0o600)
-
-
-def _job() -> Callable[[], int]:
-    """The job that the command line asks for."""
-    if "subprocess" in sys.argv:
-        as_users_do = run_true_as_users_do, run_true_as_users_do_and_keep_streams
-        return as_users_do["streams" in sys.argv]
-    return (run_true, run_true_and_keep_streams)["streams" in sys.argv]
+    return tuple([os.open(f"{name}.{stream}", FRESH, 0o600) for stream in ("stdout", "stderr")])
 
 
 def huey(what: str, jobs: int, width: int, sync: bool) -> None:
@@ -71,7 +56,7 @@ def huey(what: str, jobs: int, width: int, sync: bool) -> None:
     from huey.signals import SIGNAL_COMPLETE  # type: ignore[import-not-found]
 
     app = SqliteHuey(filename="huey.db", fsync=sync, journal_mode="wal")
-    task = app.task()(_job())
+    task = app.task()(run_true)
     if what == "fill":
         for _ in range(jobs):
             task()
@@ -110,7 +95,7 @@ def litequeue(what: str, jobs: int, width: int, sync: bool) -> None:
     if what == "drain" and width > 1:
         _processes("litequeue", jobs, width)
         return
-    run = _job()
+    run = run_true_as_users_do if "subprocess" in sys.argv else run_true
     queue = LiteQueue("lite.db", timeout=30)
     if sync:
         queue.conn.execute("PRAGMA synchronous = FULL")
@@ -132,7 +117,7 @@ def rq(what: str, jobs: int, width: int, sync: bool) -> None:
     queue = Queue(connection=connection)
     if what == "fill":
         for _ in range(jobs):
-            queue.enqueue(f"peer_drivers.{_job().__name__}")
+            queue.enqueue("peer_drivers.run_true")
         return
     if what == "drain" and width > 1:
         _processes("rq", jobs, width)

@@ -176,8 +176,8 @@ def _driven(
     def make(bench: Bench, jobs: int, width: int) -> Callable[[], float]:
         assert bench.peers is not None
         python = str(bench.peers / "venv/bin/python")
-        tail = [str(jobs), str(width), *(["sync"] if sync else [])]
-        tail += [*(["subprocess"] if usual else []), *(["streams"] if streams else [])]
+        asked = {"sync": sync, "subprocess": usual, "streams": streams}
+        tail = [str(jobs), str(width), *(word for word, is_so in asked.items() if is_so)]
 
         def measure() -> float:
             with bench.folder() as folder:

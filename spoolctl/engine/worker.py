@@ -488,7 +488,7 @@ class Worker:
         turn = self._try("errand", lambda: errand.turn(now, reporting=reporting))
         if turn is Turn.OURS:
             return True
-        # Its end rings, and the reaper sees to it should its owner die. But none tells
+        # Its end rings, and the reaper sees to it should its owner die. But nothing tells
         # when a worker dies or leaves without taking it.
         self._look = turn is not Turn.OTHERS
         if self._look:

@@ -139,6 +139,7 @@ def tests_of(wanted: JobFilter) -> list[Clause]:
     return tests
 
 
+# So many words of a text are looked for before a line is made.
 _MOST_WORDS = 8
 
 

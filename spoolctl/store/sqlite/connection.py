@@ -228,11 +228,10 @@ class Connection:
             # About as long again as until now: most transactions are over in less than 1 ms.
             # Whoever has waited for very long looks more often again, lest in a crowd those who
             # have just come get it before, for ever.
-            aged_s = max(longest_s / (1 + AGING * waited_s), SHORTEST_PAUSE_S)
-            pause_s = min(max(waited_s, SHORTEST_PAUSE_S), aged_s)
+            pause_s = min(waited_s, longest_s / (1 + AGING * waited_s))
             from spoolctl.core.pauses import pause
 
-            pause(pause_s * (0.5 + spread()))
+            pause(max(pause_s, SHORTEST_PAUSE_S) * (0.5 + spread()))
 
     def sync_fully(self) -> None:
         """From here on commits are synced to disk before they return."""
