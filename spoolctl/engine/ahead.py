@@ -20,11 +20,22 @@ STREAK = 16
 MOST_AHEAD = 16
 """The most that are claimed ahead, however many slots there are."""
 
+MOST_IF_HELPED = 24
+"""The same while a clerk sees to it: the answer takes a while in which many are started."""
+
 MOST_FOR_ONE_SLOT = 4
 """The most with one slot while other workers are in the way; otherwise it is one."""
 
 MOST_IF_SLOW = 8
-"""The most with one slot where recording is slow."""
+"""The most with one slot where recording is slow, or a clerk's."""
+
+STEADY = 64
+"""After how many short commands in a row a clerk is worth its start, which takes as long as a
+hundred of them (`engine.clerk`)."""
+
+RARELY, OFTEN = 0.2, 0.5
+"""In what share of transactions others may be in the way for a clerk to be started, and to be
+asked: beside other workers the processors have enough to do."""
 
 SLOW_S = 0.002
 """A transaction that takes longer is worth sharing, with one slot too: the disk is slow, or many
@@ -52,7 +63,8 @@ _MEMORY = 8
 class Ahead:
     """Decides for one worker from how long its commands took. Without slots: nothing ahead.
 
-    `record_s`: how long a transaction takes as a rule, from when it was first tried.
+    `record_s`: how long a transaction takes as a rule, from when it was first tried. `helped`:
+    a clerk does them.
     """
 
     def __init__(self, slots: int) -> None:
@@ -60,12 +72,14 @@ class Ahead:
         self._streak = 0
         self._usual_s = SHORT_S
         self._crowd = 0
+        self._met_share = 0.0
         self.record_s = 0.0
+        self.helped = False
 
     @property
     def most(self) -> int:
         """The highest that `limit` can be."""
-        return (0, MOST_IF_SLOW)[self._slots] if self._slots < 2 else MOST_AHEAD
+        return (0, MOST_IF_SLOW)[self._slots] if self._slots < 2 else MOST_IF_HELPED
 
     @property
     def limit(self) -> int:
@@ -74,13 +88,31 @@ class Ahead:
         if self._streak < STREAK:
             return 0
         most = self.most
-        if self._slots == 1 and self.record_s <= SLOW_S:
-            # Its commands are recorded one by one, each while the next one runs, and nothing is
-            # won by more: unless recording takes longer, beside others or on a slow disk.
-            most = MOST_FOR_ONE_SLOT if self._crowd else 1
+        if not self.helped:
+            most = min(most, MOST_AHEAD)
+            if self._slots == 1 and self.record_s <= SLOW_S:
+                # Its commands are recorded one by one, each while the next one runs, and nothing
+                # is won by more: unless recording takes longer, beside others or on a slow disk.
+                most = MOST_FOR_ONE_SLOT if self._crowd else 1
         if self._usual_s * most <= SHORT_S * self._slots:
             return most
         return min(most, int(SHORT_S * self._slots / self._usual_s))
+
+    @property
+    def reserve(self) -> int:
+        """How many may be left when more is to be asked for: with a clerk, as many as are started
+        while that is on its way."""
+        return self.limit // 2 if self.helped else 0
+
+    @property
+    def steady(self) -> bool:
+        """Whether a clerk would be worth it."""
+        return self._slots > 0 and self._streak >= STEADY and self._met_share <= RARELY
+
+    @property
+    def undisturbed(self) -> bool:
+        """Whether a clerk that is there is worth being asked."""
+        return self._met_share <= OFTEN
 
     @property
     def hold_s(self) -> float:
@@ -115,4 +147,5 @@ class Ahead:
         `took_s`: from when it was first tried, so with all the time that it waited for the lock.
         """
         self._crowd = CROWD if met_others else max(0, self._crowd - 1)
+        self._met_share += (met_others - self._met_share) / _MEMORY
         self.record_s += (min(took_s, LONGEST_RECORD_S) - self.record_s) / _MEMORY

@@ -12,7 +12,7 @@ from spoolctl.core.paths import stream_path, workers_dir
 from spoolctl.core.records import Claimed, Outcome, Recorded
 from spoolctl.core.states import AttemptState, Reason
 from spoolctl.core.words import Enum
-from spoolctl.engine.capture import Streams, open_stream
+from spoolctl.engine.capture import NOTHING, Streams, open_stream
 from spoolctl.engine.children import Exit
 from spoolctl.engine.spares import Spares
 from spoolctl.folders import make_folder, naming, words_of
@@ -322,6 +322,20 @@ def outcome(
         stdout=out,
         stderr=err,
     )
+
+
+def not_started(
+    attempt_id: int,
+    state: AttemptState = AttemptState.ABANDONED,
+    reason: Reason = Reason.WORKER_SHUTDOWN,
+    text: str = SHUT_DOWN,
+    *,
+    started: bool = False,
+) -> Outcome:
+    """What to record of an attempt whose command never ran: by default that the claim is taken
+    back."""
+    end = (None, text, 0.0, 0, NOTHING, NOTHING)
+    return Outcome(attempt_id, state, reason, *end, started=started)
 
 
 def _verdict(running: Running) -> tuple[AttemptState, Reason | None, int | None, str | None]:

@@ -16,7 +16,6 @@ from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine import attempt
 from spoolctl.engine.ahead import Ahead
 from spoolctl.engine.attempt import NoResources, Running, Why
-from spoolctl.engine.capture import NOTHING
 from spoolctl.engine.children import Children
 from spoolctl.engine.loop import Deadlines
 from spoolctl.engine.options import WorkOptions
@@ -94,14 +93,16 @@ class Crew:
         self.unstarted: list[Unstarted] = []  # for want of a slot, or of resources
         self._short = False  # of resources
         # With a ceiling, what waits here would take the place of what could run elsewhere.
-        self._ahead = Ahead(options.jobs if options.slots is None else 0)
+        self.ahead = Ahead(options.jobs if options.slots is None else 0)
         self._gather_until: float | None = None
         self._seen_mono = mono()  # until when no command has ended unseen
-        # As many as can be in use at a time: by what runs, and by what is not recorded yet.
-        self.spares = Spares(most=2 * (len(station.slots) + self._ahead.most))
+        # As many as can be in use at a time: by what runs, by what is not recorded yet, and by
+        # what has been started while that was on its way to a clerk.
+        self.spares = Spares(most=2 * (len(station.slots) + 2 * self.ahead.most))
         self.reports: list[Report] = []
         self._recorded: list[tuple[Running, Outcome]] = []
         self._over: list[int] = []  # leaders that may be collected
+        self._companions: dict[int, Callable[[], None]] = {}
 
     @property
     def children(self) -> Children:
@@ -118,12 +119,19 @@ class Crew:
         """How many more jobs may be claimed, those for slots that are not free yet included."""
         if self._short:
             return 0
-        return len(self._free) + self._ahead.limit - len(self.unstarted)
+        return len(self._free) + self.ahead.limit - len(self.unstarted)
 
     @property
     def record_s(self) -> float:
         """How long a transaction takes as a rule, with its wait for the lock."""
-        return self._ahead.record_s
+        return self.ahead.record_s
+
+    @property
+    def attempts(self) -> frozenset[int]:
+        """The attempts that it knows of, and that are not recorded."""
+        ids = [one.attempt_id for one in self.running]
+        ids += [one.claimed.attempt_id for one in self.unstarted]
+        return frozenset(ids + [one.outcome.attempt_id for one in self.reports])
 
     @property
     def running(self) -> Collection[Running]:
@@ -156,8 +164,7 @@ class Crew:
         Nothing while an end waits to be recorded that leaves survivors: its place in the roster
         names them, and until then they are no success's to leave.
         """
-        mono = self._mono()
-        self.unstarted += [Unstarted(one, mono) for one in claimed]
+        self.take(claimed)
         self._short = False
         blocked = any(report.outcome.survivors != 0 for report in self.reports)
         while self.unstarted and self._free and not blocked:
@@ -186,7 +193,7 @@ class Crew:
             del self.unstarted[0]
         if len(self.unstarted) > len(self._free):
             # Whatever happens meanwhile does not make them wait longer.
-            self._deadlines.set("held", self.unstarted[0].since_mono + self._ahead.hold_s)
+            self._deadlines.set("held", self.unstarted[0].since_mono + self.ahead.hold_s)
         else:
             self._deadlines.drop("held")
 
@@ -197,12 +204,12 @@ class Crew:
         """
         mono = self._mono()
         if self._gather_until is None:
-            self._gather_until = mono + self._ahead.gather_s
+            self._gather_until = mono + self.ahead.gather_s
         if (
             mono < self._gather_until
-            and self.unstarted
+            and len(self.unstarted) > self.ahead.reserve
             and not self._free
-            and self._ahead.limit
+            and self.ahead.limit
             and all(report.outcome.survivors == 0 for report in self.reports)
         ):
             self._deadlines.set("record", self._gather_until)
@@ -210,18 +217,23 @@ class Crew:
         self._deadlines.drop("record")
         return False
 
-    def recorded(self, met_others: bool, took_s: float) -> None:
-        """All reports are in the store; whether others were in the way of their transaction,
-        and how long it took."""
-        self.reports.clear()
+    def recorded(self, count: int, met_others: bool, took_s: float) -> None:
+        """So many reports, the first ones, are in the store; whether others were in the way of
+        their transaction, and how long it took."""
+        del self.reports[:count]
         self._gather_until = None
-        self._ahead.recorded(met_others, took_s)
+        self.ahead.recorded(met_others, took_s)
+
+    def take(self, claimed: Iterable[Claimed]) -> None:
+        """These are ours now, to be started when there is a slot."""
+        mono = self._mono()
+        self.unstarted += [Unstarted(one, mono) for one in claimed]
 
     def give_back_held(self) -> None:
         """Not enough slots came free in time: others may have some for what was claimed ahead."""
         held = self.unstarted[len(self._free) :]  # some may have come free in this very turn
         if held:
-            self._ahead.waited()
+            self.ahead.waited()
             self._give_back(held)
 
     def _start(self, claimed: Claimed) -> None:
@@ -285,27 +297,30 @@ class Crew:
         state: AttemptState,
         reason: Reason,
         text: str,
-        *,
-        started: bool = True,
     ) -> None:
-        end = (None, text, 0.0, 0, NOTHING, NOTHING)
-        outcome = Outcome(claimed.attempt_id, state, reason, *end, started=started)
+        outcome = attempt.not_started(claimed.attempt_id, state, reason, text, started=True)
         self.reports.append(Report(outcome, claimed, None))
 
     # -- watching -----------------------------------------------------------------------
+
+    def accompany(self, pid: int, ended: Callable[[], None]) -> None:
+        """This child of ours is none of the commands'; `ended` is called once it is collected."""
+        self._children.watch(pid)
+        self._companions[pid] = ended
 
     def collect(self, now: Instant) -> None:
         """Take note of children that have ended."""
         for ended in self._children.poll():
             running = self._running.get(ended.pid)
             if running is None:
-                # The guardian, or the caller's helper.
+                # The guardian, the clerk, or the caller's helper.
                 self._children.release(ended.pid)
+                self._companions.pop(ended.pid, _nothing)()
                 if self._station.guardian_ended(ended.pid):
                     self.ensure_guardian()
                 continue
             running.has_ended(ended, now.mono)
-            self._ahead.ended(max(0.0, self._seen_mono - running.started_mono))
+            self.ahead.ended(max(0.0, self._seen_mono - running.started_mono))
             self._deadlines.drop(("timeout", running.attempt_id))
             if ended.code != 0:
                 running.end(Why.FAILED, self._options.grace_s, now.mono)
@@ -346,7 +361,7 @@ class Crew:
 
     def shut_down(self) -> None:
         """End what runs; it will be given back without spending its budget."""
-        self._ahead = Ahead(0)  # what it knows of a crowd, too: whoever hurries looks often
+        self.ahead = Ahead(0)  # what it knows of a crowd, too: whoever hurries looks often
         mono = self._mono()
         for running in self.running:
             if running.ended is None:
@@ -359,10 +374,11 @@ class Crew:
         self._deadlines.drop("held")
 
     def _give_back(self, some: Iterable[Unstarted]) -> None:
-        reason, text = Reason.WORKER_SHUTDOWN, attempt.SHUT_DOWN
         for one in list(some):
             self.unstarted.remove(one)
-            self._report_idle(one.claimed, AttemptState.ABANDONED, reason, text, started=False)
+            self.reports.append(
+                Report(attempt.not_started(one.claimed.attempt_id), one.claimed, None)
+            )
 
     def lose(self, lost: Collection[int]) -> None:
         """These attempts were canceled or forced: end them, their results do not count."""
@@ -550,3 +566,7 @@ class Crew:
         if not found.members and not running.slot.is_free():
             return None  # somebody has the lock: between two forks, where one look missed it
         return len(found.members) if found.complete and found.settled else None
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

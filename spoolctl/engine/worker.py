@@ -11,13 +11,13 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from spoolctl.core.records import Claimed, Instant, NewWorker, Outcome, Recorded, Want
-from spoolctl.core.states import AttemptState, Reason
+from spoolctl.core.records import Instant, NewWorker
 from spoolctl.engine import sweep
 from spoolctl.engine.attempt import line_of
+from spoolctl.engine.books import LONGEST_SLEEP_S, Books, processors
 from spoolctl.engine.clock import SystemClock, mono
-from spoolctl.engine.crew import Crew, Report
-from spoolctl.engine.errand import Errand, Turn
+from spoolctl.engine.crew import Crew
+from spoolctl.engine.errand import Errand
 from spoolctl.engine.leaving import leave
 from spoolctl.engine.log import LineLog, PlainLog
 from spoolctl.engine.loop import Deadlines, Signals, Sleeper
@@ -25,7 +25,8 @@ from spoolctl.engine.options import WorkOptions, WorkResult
 from spoolctl.engine.patience import Patience
 from spoolctl.engine.reaper import Reaper
 from spoolctl.engine.station import Station
-from spoolctl.errors import InvalidInput, SpoolError, StoreBusy, StoreGone, StoreUnusable
+from spoolctl.engine.trying import Trying
+from spoolctl.errors import InvalidInput, SpoolError, StoreBusy, StoreGone
 from spoolctl.process import tree
 from spoolctl.process.identity import Evidence
 from spoolctl.process.spawn import (
@@ -49,11 +50,8 @@ if TYPE_CHECKING:
 SWEEP_INTERVAL_S = 300.0
 PROGRESS_S = 0.25
 LOG_PAUSE_S = 0.05
-LONGEST_SLEEP_S = 3600.0
 GIVE_IN_S = 1.0
 """Whoever insists a third time would rather have jobs run again."""
-SERVED_S = 0.5
-"""How often a worker for one job looks whether those to whom it leaves the job still live."""
 
 
 class Worker:
@@ -74,26 +72,20 @@ class Worker:
         self._options = options
         self._helper = helper
         self._helpless = 0  # 1 once the helper has ended: counts as a stop request
-        self._errand: Errand | None = None
         self._log = log
         self._progress = progress
         self._clock = clock or SystemClock()
         self._mono = mono if clock is None else lambda: clock.now().mono
+        # A clerk has the machine's clock.
+        self._may_have_clerk = clock is None and processors() > 1
         self._evidence = evidence or Evidence(store.path)
         self._deadlines = Deadlines()
-        self._look = True  # there may be something to claim
-        self._looked = False  # a claim has come back with nothing
         self._stops_seen = 0
         self._hurried = False  # a stop that does not wait for what runs
         self._gives_in = False  # nor even for what ran to be recorded
         self._id = 0
-        self._failure: Exception | None = None
         self._drained = False
-        self._claims = 0
-        self._executed = 0
-        self._failed = 0
-        self._last: tuple[Claimed, Outcome, Recorded] | None = None
-        self._settled: list[tuple[Claimed, Outcome, Recorded]] = []  # not told yet
+        self._overtaken = False  # a cancel rang while a claim was on its way to us
         self._idle_since: float | None = None
         self._patience = Patience(log)
         self._snapshot: tree.Snapshot | None = None
@@ -142,8 +134,29 @@ class Worker:
         )
         undo.callback(self._crew.children.close)
         undo.callback(self._leave)
+        self._try = Trying(
+            self._deadlines,
+            self._patience,
+            self._mono,
+            lambda: self._crew.record_s,
+            self._give_up,
+        )
         self._sleeper = Sleeper([self._signals.fd, *self._station.bell_fds()])
         undo.callback(self._sleeper.close)
+        self._books = Books(
+            self._store,
+            options,
+            self._crew,
+            self._station,
+            self._deadlines,
+            self._sleeper,
+            self._patience,
+            self._try,
+            clock=self._clock,
+            mono=self._mono,
+            may_have_clerk=self._may_have_clerk,
+        )
+        undo.callback(self._books.close)
         if self._helper is not None:
             self._crew.children.watch(self._helper.pid)
             self._sleeper.add(self._helper.fd)
@@ -167,7 +180,7 @@ class Worker:
         except StoreBusy:
             self._stops_seen = self._stops()
             return False
-        self._id = registered.worker_id
+        self._id = self._books.worker = registered.worker_id
         for sentence in registered.healed:
             self._log(f"spoolctl: {sentence}")
         self._reaper = Reaper(
@@ -180,7 +193,7 @@ class Worker:
             evidence=self._evidence,
         )
         if options.job_id is not None:
-            self._errand = Errand(
+            self._books.errand = Errand(
                 self._store,
                 options.job_id,
                 options.lanes or (),
@@ -212,7 +225,7 @@ class Worker:
         return self._options.heartbeat_interval_s
 
     def _leave(self) -> None:
-        worker = self._id if self._id and self._failure is None else None
+        worker = self._id if self._id and self._try.failure is None else None
         clock, patience, log = self._clock, self._patience, self._log
         leave(self._store, worker, self._station, self._crew, clock, patience, log)
         if worker is not None:
@@ -220,16 +233,16 @@ class Worker:
                 self._sweep(clock.now())
 
     def _result(self) -> WorkResult:
-        claimed, outcome, recorded = self._last or (None, None, None)
+        claimed, outcome, recorded = self._books.last or (None, None, None)
         return WorkResult(
-            executed=self._executed,
+            executed=self._books.executed,
             drained=self._drained,
             stopped=self._stops_seen > 0,
             job_id=claimed.job_id if claimed else None,
             attempt_no=claimed.attempt_no if claimed else None,
             attempt_state=outcome.state.value if outcome else None,
             job_state=recorded.job_state.value if recorded and recorded.job_state else None,
-            failure=self._failure,
+            failure=self._try.failure,
             stop_signal=self._signals.first_stop,
         )
 
@@ -245,7 +258,8 @@ class Worker:
             self._crew.end_trees(self._take_snapshot, now)
             self._recover(now)
             self._crew.start()  # what was claimed ahead, before what has ended is recorded
-            self._crew.start(self._record_and_claim())
+            self._record_and_claim()
+            self._crew.start()
             self._tidy()
             if self._is_over():
                 return
@@ -260,7 +274,8 @@ class Worker:
         self._crew.woke(now)
         self._log.flush()
         if self._heed(ready):
-            self._look = True
+            self._books.look = True
+            self._overtaken = self._books.on_its_way
             self._check_lost()
 
     def _heed(self, ready: frozenset[int]) -> bool:
@@ -317,13 +332,13 @@ class Worker:
         self._crew.children.collect_strangers()
         beat = self._try("heartbeat", lambda: self._store.heartbeat(self._id, now=now))
         if beat is False:
-            self._give_up(StoreGone(self._store.path))
+            self._try.give_up(StoreGone(self._store.path))
             return
         self._try("check", self._store.check_file)
         self._crew.explain_again()
         self._check_lost()
         # Not where the queue itself is gone: its folder must not come back.
-        if self._failure is None and self._station.missing_bells():
+        if self._try.failure is None and self._station.missing_bells():
             for fd in self._station.bell_fds():
                 self._sleeper.remove(fd)
             self._station.renew_bells()
@@ -352,7 +367,7 @@ class Worker:
         )
 
     def _on_look(self, _now: Instant) -> None:
-        self._look = True
+        self._books.look = True
 
     def _on_again(self, _now: Instant) -> None:
         """Just another turn."""
@@ -385,6 +400,9 @@ class Worker:
         if self._crew.running:
             self._crew.ensure_guardian()
 
+    def _on_clerk(self, _now: Instant) -> None:
+        self._books.dismiss_clerk()
+
     def _on_progress(self, _now: Instant) -> None:
         self._show_progress()
 
@@ -401,7 +419,7 @@ class Worker:
                     f"spoolctl: reaped job {one.job_id} (worker pid {one.worker_pid} died);"
                     f" now {one.job_state.value}"
                 )
-            self._look = True
+            self._books.look = True
         if reaped:
             self._station.ring()
 
@@ -425,124 +443,25 @@ class Worker:
 
     # -- the store ----------------------------------------------------------------------
 
-    def _try(self, what: str, call: Callable[[], T]) -> T | None:
-        """A store operation that may be repeated later; None if it did not happen."""
-        if self._failure is not None:
-            return None
-        try:
-            result = call()
-        except StoreBusy as busy:
-            self._put_off(what, busy)
-            return None
-        except StoreUnusable as error:
-            if error.kind == "read_only":  # remounted after trouble: may come back
-                self._put_off(what, error)
-            else:
-                self._give_up(error)
-            return None
-        except StoreGone as error:
-            self._give_up(error)
-            return None
-        except OSError as error:  # the disk, too few descriptors or too little memory
-            self._put_off(what, error)
-            return None
-        self._patience.over(what)
-        return result
-
-    def _put_off(self, what: str, error: Exception) -> None:
-        mono = self._clock.now().mono
-        again = what if what in ("heartbeat", "scan", "lost") else "again"
-        pause_s = self._patience.pause(what, error, mono, self._crew.record_s)
-        self._deadlines.sooner(again, mono + pause_s)
-
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self) -> None:
         """The queue cannot be used any more: end everything, record nothing.
 
         The caller says why, once the worker has ended (`WorkResult.failure`).
         """
-        if self._failure is not None:
-            return
-        self._failure = error
         self._reaper.stop()
         if self._crew.running:
             self._log("spoolctl: the queue cannot be used any more; ending running jobs")
         self._crew.abandon()
 
-    def _want(self) -> Want | None:
-        """What to claim now; None for nothing."""
-        options = self._options
-        limit, most = self._crew.room, options.most_claims
-        if most is not None:
-            limit = min(limit, most - self._claims)
-        if limit <= 0 or self._stops_seen:
-            return None
-        if self._errand is not None and not self._may_claim(self._errand):
-            return None
-        ahead = max(0, limit - self._crew.free)
-        return Want(limit, options.lanes, options.slots, options.job_id, ahead)
-
-    def _may_claim(self, errand: Errand) -> bool:
-        """Whether the one job is to be claimed now, and not left to others."""
-        now = self._clock.now()
-        reporting = bool(self._crew.reports)
-        turn = self._try("errand", lambda: errand.turn(now, reporting=reporting))
-        if turn is Turn.OURS:
-            return True
-        # Its end rings, and the reaper sees to it should its owner die. But nothing tells
-        # when a worker dies or leaves without taking it.
-        self._look = turn is not Turn.OTHERS
-        if self._look:
-            self._deadlines.sooner("again", now.mono + SERVED_S)
-        else:
-            self._deadlines.sooner("look", now.mono + self._options.poll_interval_s)
-        return False
-
-    def _record_and_claim(self) -> tuple[Claimed, ...]:
-        """One transaction: what has ended, and what comes next. Returns what was claimed."""
-        reports = list(self._crew.reports)
-        if reports and self._crew.gathers():
-            return ()
-        want = self._want() if self._look or reports else None
-        if want is None and not reports:
-            return ()
-        outcomes = [report.outcome for report in reports]
-        now = self._clock.now()
-        since = self._patience.since("cycle")
-        cycle = self._try("cycle", lambda: self._store.cycle(self._id, outcomes, want, now=now))
-        if cycle is None:
-            return ()
-        waited = cycle.waited or since is not None
-        self._crew.recorded(waited, self._mono() - (since or now.mono))
-        for report, recorded in zip(reports, cycle.recorded, strict=True):
-            self._settle(report, recorded)
-        if reports:
-            self._station.ring()
-            if any(outcome.reason is Reason.WORKER_SHUTDOWN for outcome in outcomes):
-                self._station.offer()
-        self._claims += len(cycle.claimed)
-        if want is not None:
-            self._look = len(cycle.claimed) == want.limit
-            self._looked = not cycle.claimed
-            pause = min(self._options.poll_interval_s, _or(cycle.next_due_s, LONGEST_SLEEP_S))
-            self._deadlines.set("look", now.mono + pause)
-        return cycle.claimed
-
-    def _settle(self, report: Report, recorded: Recorded) -> None:
-        """After the commit: what cannot wait until the next commands have been started."""
-        outcome = report.outcome
-        if not outcome.started:
-            self._claims -= 1
-            return
-        if recorded.job_state is None and outcome.survivors != 0:
-            self._crew.end_survivors(report)
-            return
-        self._last = (report.claimed, outcome, recorded)
-        if outcome.reason is not Reason.WORKER_SHUTDOWN:
-            self._executed += 1
-            self._failed += outcome.state is not AttemptState.SUCCEEDED
-        self._settled.append(self._last)
-        if report.running is not None:
-            self._crew.put_away(report.running, outcome)
+    def _record_and_claim(self) -> None:
+        """What has ended, and what comes next: in one transaction, by us or by the clerk."""
+        claimed = self._books.turn(stopping=self._stops_seen > 0)
+        self._crew.take(claimed)
+        if claimed and self._overtaken:
+            self._overtaken = False
+            self._check_lost()  # again: what was canceled may have been on its way to us then
+        if self._stops_seen:
+            self._crew.give_back_unstarted()
 
     def _tidy(self) -> None:
         """Say what was recorded, and remove what now is in the database.
@@ -550,19 +469,19 @@ class Worker:
         After the next commands were started: they run meanwhile.
         """
         self._crew.tidy()
-        if self._settled and self._errand is None:  # else whoever asked for the job tells of it
-            self._log.all(line_of(*each) for each in self._settled)
-        self._settled.clear()
+        settled = self._books.to_tell()
+        if settled and self._books.errand is None:  # else whoever asked for the job tells of it
+            self._log.all(line_of(*each) for each in settled)
 
     # -- the end ------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
         if self._crew.running:
             # Trees that cannot be ended must not keep a worker that has to go.
-            return (self._failure is not None or self._hurried) and self._crew.all_stuck()
-        if self._failure is not None:
+            return (self._try.failure is not None or self._hurried) and self._crew.all_stuck()
+        if self._try.failure is not None:
             return True
-        if self._crew.reports:
+        if self._crew.reports or self._books.on_its_way:
             if self._stops_seen > 2:
                 self._deadlines.sooner("give_in", self._mono() + GIVE_IN_S)
             return self._gives_in
@@ -574,11 +493,11 @@ class Worker:
 
     def _has_done_enough(self) -> bool:
         options = self._options
-        if self._errand is not None:
-            return self._try("errand", self._errand.is_settled) or False
-        if self._claims and self._claims == options.most_claims:
+        if self._books.errand is not None:
+            return self._try("errand", self._books.errand.is_settled) or False
+        if self._books.claims and self._books.claims == options.most_claims:
             return True
-        if not self._looked or self._look or self._reaper.busy:
+        if not self._books.looked or self._books.look or self._reaper.busy:
             self._idle_since = None
             return False
         if options.once:
@@ -605,13 +524,9 @@ class Worker:
         counts = self._try("counts", lambda: self._store.counts(now=self._clock.now()))
         if counts is not None:
             left = counts.queued_in(self._options.lanes)
-            done = self._executed - self._failed
-            self._progress(done, self._failed, len(self._crew.running), left)
+            done = self._books.executed - self._books.failed
+            self._progress(done, self._books.failed, len(self._crew.running), left)
         self._deadlines.set("progress", self._clock.now().mono + PROGRESS_S)
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
 
 
 def run_worker(

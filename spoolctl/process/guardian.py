@@ -8,27 +8,17 @@ lists. It does not touch the queue.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import functools
 import os
 import signal
 import sys
 import time
 
 from spoolctl.core.pauses import pause
-from spoolctl.process import spawn
+from spoolctl.process.companion import settle, start_companion
 from spoolctl.process.roster import read_roster
 from spoolctl.process.search import Target
 from spoolctl.process.tree import end_all
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-with contextlib.suppress(OSError):  # our folder may be gone, and with it relative paths
-    _ROOT = os.path.abspath(_ROOT)
-
-_CODE = (
-    "import sys; sys.path.insert(0, sys.argv[1]);"
-    " from spoolctl.process.guardian import main; main()"
-)
 _PIPE, _ROSTER, _GUARD = 3, 4, 5
 _LONGEST_S = 3600.0
 _NICE = -20  # the little that is to be done comes before what keeps the machine busy
@@ -73,7 +63,8 @@ class Guardian:
             opened.append(reading)
             try:
                 fds = [null, null, null, reading, opened[0], guard_fd]
-                pid = _spawn(fds, os.path.dirname(roster_path), grace_s)
+                words = [os.path.dirname(roster_path), str(grace_s)]
+                pid = start_companion(__name__, words, fds, title="guardian")
             except BaseException:
                 os.close(writing)
                 raise
@@ -141,49 +132,10 @@ def _open_roster(path: str, fd: int | None) -> int:
         return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _spawn(fds: list[int], folder: str, grace_s: float) -> int:
-    # Numbers above all targets first: a source must not be overwritten by another's copy.
-    copies: list[int] = []
-    words = ["-I", "-S", "-c", _CODE, _ROOT, folder, str(grace_s)]
-    words.append(f"spoolctl guardian of {os.getpid()}")  # for readers of ps(1)
-    try:
-        copies.extend(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for fd in fds)
-        return _start_python(words, copies)
-    except ValueError as error:
-        raise OSError(f"cannot start {sys.executable}: {error}") from None
-    finally:
-        for fd in copies:
-            os.close(fd)
-
-
-def _start_python(words: list[str], fds: list[int]) -> int:
-    python = sys.executable or ""
-    if not os.access(python, os.X_OK) and sys.platform.startswith("linux"):
-        python = "/proc/self/exe"  # replaced by an upgrade while we run
-    start = functools.partial(
-        os.posix_spawn,
-        python,
-        [sys.executable or "python3", *words],
-        # Whole, the mark of an attempt around the worker included: it ends the guardian too.
-        os.environ,
-        file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(fds)],
-        # Blocked from its first instruction on: there is no moment at which a signal for
-        # the worker's group, or a careless `kill`, ends the guardian.
-        setsigmask=spawn.ALL_SIGNALS,
-    )
-    try:
-        return start(setsid=True)
-    except NotImplementedError:  # a C library without POSIX_SPAWN_SETSID: see `main`
-        return start()
-
-
 def main() -> None:
     """The guardian's own process. Wakes up once: when its worker is gone."""
     folder, grace_s = sys.argv[2], float(sys.argv[3])
-    with contextlib.suppress(PermissionError):  # it leads one already
-        os.setsid()
-    os.chdir("/")
-    _close_others()
+    settle(_GUARD)
     while os.read(_PIPE, 4096):
         pass
     with contextlib.suppress(OSError):  # not everybody may
@@ -191,11 +143,3 @@ def main() -> None:
     entries = read_roster(_ROSTER, folder)
     targets = [Target(e.token, e.pid, e.start, e.lock_path) for e in entries]
     end_all(targets, grace_s=grace_s, until_mono=time.monotonic() + _LONGEST_S)
-
-
-def _close_others() -> None:
-    """Descriptors that the worker itself had inherited without close-on-exec."""
-    for fd in spawn.open_descriptors():
-        if fd > _GUARD:
-            with contextlib.suppress(OSError):
-                os.close(fd)

@@ -149,6 +149,9 @@ class Store(Protocol):
     def lost(self, worker: int) -> frozenset[int]:
         """Ids of the worker's attempts that were canceled or forced, and are not yet gone."""
 
+    def living(self, worker: int) -> frozenset[int]:
+        """Ids of all the worker's attempts that are not yet gone."""
+
     def holds_drain(self, lanes: Sequence[str] | None, *, now: Instant) -> bool:
         """Whether a drain of the lanes has to go on.
 

@@ -309,7 +309,7 @@ class Hand:
 
     def see_short_commands(self) -> None:
         for _ in range(STREAK):
-            self.crew._ahead.ended(0.001)
+            self.crew.ahead.ended(0.001)
 
     def close(self) -> None:
         self.crew.children.close()
@@ -382,7 +382,7 @@ def test_what_ran_while_nobody_looked_is_not_taken_for_long(
     if sleeps:  # until it ended
         crew.woke(hand.mono - 3.0)
     crew.collect(Instant(0.0, 0.0, hand.mono, "boot"))
-    assert crew._ahead.limit == (0 if sleeps else 1)
+    assert crew.ahead.limit == (0 if sleeps else 1)
 
 
 def test_a_worker_short_of_resources_keeps_no_more_than_it_has_slots_for(
@@ -428,7 +428,7 @@ def test_what_waits_for_survivors_alone_does_not_keep_the_worker_awake(hand: Han
 def test_who_has_to_hurry_does_not_mind_the_crowd(hand: Hand) -> None:
     """A second after a third stop request results are given up: until then it looks often."""
     for _ in range(20):
-        hand.crew.recorded(met_others=True, took_s=0.2)
+        hand.crew.recorded(0, met_others=True, took_s=0.2)
     assert hand.crew.record_s > 0.1
     hand.crew.shut_down()
     assert hand.crew.record_s == 0.0
@@ -461,7 +461,7 @@ def test_an_end_waits_a_moment_for_others(gathering: Gathering) -> None:
     for _ in range(2):  # the queue may be locked: no second wait
         assert not crew.gathers()
         assert hand.deadlines.next_mono() == 100.0 + HOLD_S
-    crew.recorded(met_others=False, took_s=0.0)
+    crew.recorded(2, met_others=False, took_s=0.0)
     crew.reports.append(Report(success(hand.other), hand.other, None))
     assert crew.gathers()
 
@@ -478,16 +478,17 @@ def test_an_end_is_recorded_at_once_if_nothing_is_won(
     elif why == "survivors":  # nothing starts before they are recorded
         crew.reports.append(Report(success(hand.other, survivors=1), hand.other, None))
     else:
-        crew._ahead.ended(60.0)
+        crew.ahead.ended(60.0)
     assert not crew.gathers()
     assert not crew.gathers()
 
 
 GATHERING = (
     "-c",
-    f"from spoolctl.engine import ahead; ahead.HOLD_S = ahead.GATHER_S = 60.0; {EAGER[1]}",
+    "from spoolctl.engine import ahead; ahead.STEADY = 10**9;"
+    f" ahead.HOLD_S = ahead.GATHER_S = 60.0; {EAGER[1]}",
 )
-"""One that waits for more ends as long as there is something to start."""
+"""One without a clerk that waits for more ends as long as there is something to start."""
 
 
 def test_many_ends_are_recorded_in_one_transaction(bench: Bench) -> None:

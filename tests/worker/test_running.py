@@ -12,7 +12,7 @@ from pathlib import Path
 
 from spoolctl import Queue
 from spoolctl.core.states import State
-from spoolctl.engine.ahead import MOST_AHEAD
+from spoolctl.engine.ahead import MOST_IF_HELPED
 from tests.helpers import eventually
 from tests.worker.conftest import Bench, alive
 
@@ -46,7 +46,7 @@ def test_a_thousand_jobs_in_one_thread_without_zombies_or_open_files(bench: Benc
     assert bench.json("status")["counts"]["done"] == 1000
     assert {tasks for tasks, _, _ in seen} == {1}
     # Two streams for each that runs or is not recorded yet, and what it always has open.
-    assert max(files for _, files, _ in seen) <= 32 + 2 * (4 + MOST_AHEAD)
+    assert max(files for _, files, _ in seen) <= 32 + 2 * (4 + 2 * MOST_IF_HELPED)
     # A leader that has just ended is one until the loop has looked.
     assert max(zombies for _, _, zombies in seen) <= 8
 

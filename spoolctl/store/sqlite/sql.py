@@ -247,6 +247,7 @@ WORKER_HERE = "SELECT pid, boot_id, heartbeat_boot FROM workers WHERE id = ? AND
 DESERT = "UPDATE workers SET start = ?, lanes = '[]' WHERE id = ? AND ended_at IS NULL"
 MARK_USED = "UPDATE workers SET used = 1 WHERE id = ? AND used = 0"
 WORKERS = f"SELECT {WORKER_COLUMNS} FROM workers WHERE ended_at IS NULL ORDER BY id"
+LIVING = "SELECT id FROM attempts INDEXED BY attempts_living WHERE gone_at IS NULL AND worker = ?"
 OWNS_LIVING = (
     "SELECT 1 FROM attempts INDEXED BY attempts_living WHERE gone_at IS NULL AND worker = ? LIMIT 1"
 )

@@ -100,6 +100,11 @@ class Working(Healing, Promotion):
         with self._c.read():
             return frozenset(row[0] for row in self._c.execute(sql.LOST, (worker,)))
 
+    def living(self, worker: int) -> frozenset[int]:
+        """All attempts of the worker that are not gone."""
+        with self._c.read():
+            return frozenset(row[0] for row in self._c.execute(sql.LIVING, (worker,)))
+
     # -- the cycle ----------------------------------------------------------------------
 
     def cycle(

@@ -1,0 +1,334 @@
+"""A worker's transactions: what has ended is recorded, what comes next is claimed.
+
+By the worker itself, or, while commands are short, by its clerk: then a request is on its way for
+some turns of the loop, and what was reported in it stays among the reports until the answer is
+there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from spoolctl.core.records import Claimed, Cycle, Outcome, Recorded, Want
+from spoolctl.core.states import AttemptState, Reason
+from spoolctl.core.tuples import NamedTuple
+from spoolctl.engine.attempt import not_started
+from spoolctl.engine.crew import Crew, Report
+from spoolctl.engine.errand import Errand, Turn
+from spoolctl.engine.loop import Deadlines, Sleeper
+from spoolctl.engine.options import WorkOptions
+from spoolctl.engine.patience import Patience
+from spoolctl.engine.station import Station
+from spoolctl.engine.trying import Trying
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spoolctl.engine.clerk import Clerk
+    from spoolctl.engine.clock import Clock
+    from spoolctl.store.protocol import Store
+
+LONGEST_SLEEP_S = 3600.0
+SERVED_S = 0.5
+"""How often a worker for one job looks whether those to whom it leaves the job still live."""
+
+CLERK_S = 5.0
+"""How long a clerk is kept that is asked for nothing, or does not answer: one that was stopped
+with the lock in its hands would keep everybody from the queue."""
+
+LEAVE_S = 1.0
+
+NEXT_CLERK_S = 30.0
+"""How soon after one was started there may be another: it may have died, or not have started."""
+
+
+class Request(NamedTuple):
+    """What is asked of the store at a time; `since_mono`: when, on the monotonic clock."""
+
+    reports: tuple[Report, ...]
+    want: Want | None
+    since_mono: float
+
+
+class Books:
+    """What one worker has claimed and recorded, and its next transaction.
+
+    `look`: there may be something to claim. `looked`: a claim has come back with nothing.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        options: WorkOptions,
+        crew: Crew,
+        station: Station,
+        deadlines: Deadlines,
+        sleeper: Sleeper,
+        patience: Patience,
+        trying: Trying,
+        *,
+        clock: Clock,
+        mono: Callable[[], float],
+        may_have_clerk: bool,
+    ) -> None:
+        self._store = store
+        self._options = options
+        self._crew = crew
+        self._station = station
+        self._deadlines = deadlines
+        self._sleeper = sleeper
+        self._patience = patience
+        self._try = trying
+        self._clock = clock
+        self._mono = mono
+        self.worker = 0
+        self.errand: Errand | None = None
+        self.look = True
+        self.looked = False
+        self.claims = 0
+        self.executed = 0
+        self.failed = 0
+        self.last: tuple[Claimed, Outcome, Recorded] | None = None
+        self._settled: list[tuple[Claimed, Outcome, Recorded]] = []  # not told yet
+        # For an errand, a single job or a ceiling nothing is claimed ahead: it would wait.
+        self._may_have_clerk = may_have_clerk and options.most_claims is None
+        self._clerk: Clerk | None = None
+        self._clerk_at = 0.0
+        self._sent: Request | None = None
+        self._strays = False  # a clerk that has died may have claimed something
+
+    @property
+    def on_its_way(self) -> bool:
+        """Whether the answer to a request is outstanding."""
+        return self._sent is not None or self._strays
+
+    def turn(self, *, stopping: bool) -> tuple[Claimed, ...]:
+        """Record what has ended and claim what comes next, if it is time; returns what was claimed.
+
+        `stopping`: nothing more is to be claimed.
+        """
+        if self._try.failure is not None or (self._strays and not self._take_back_strays()):
+            return ()
+        claimed: tuple[Claimed, ...] = ()
+        if self._clerk is not None and not self._clerk.ready:
+            claimed = self._hear(self._clerk)
+        if self._sent is not None:
+            return claimed
+        request = self._request(stopping)
+        if request is None or self._ask_clerk(request):
+            return claimed
+        return claimed + self._by_ourselves(request)
+
+    def _request(self, stopping: bool) -> Request | None:
+        """What to ask for now; None for nothing."""
+        reports = tuple(self._crew.reports)
+        if reports and self._crew.gathers():
+            return None
+        want = self._want() if not stopping and (self.look or reports) else None
+        if want is None and not reports:
+            return None
+        return Request(reports, want, self._mono())
+
+    def _want(self) -> Want | None:
+        """What to claim now; None for nothing."""
+        options = self._options
+        limit, most = self._crew.room, options.most_claims
+        if most is not None:
+            limit = min(limit, most - self.claims)
+        if limit <= 0:
+            return None
+        if self.errand is not None and not self._may_claim(self.errand):
+            return None
+        ahead = max(0, limit - self._crew.free)
+        return Want(limit, options.lanes, options.slots, options.job_id, ahead)
+
+    def _may_claim(self, errand: Errand) -> bool:
+        """Whether the one job is to be claimed now, and not left to others."""
+        now = self._clock.now()
+        reporting = bool(self._crew.reports)
+        turn = self._try("errand", lambda: errand.turn(now, reporting=reporting))
+        if turn is Turn.OURS:
+            return True
+        # Its end rings, and the reaper sees to it should its owner die. But nothing tells
+        # when a worker dies or leaves without taking it.
+        self.look = turn is not Turn.OTHERS
+        if self.look:
+            self._deadlines.sooner("again", now.mono + SERVED_S)
+        else:
+            self._deadlines.sooner("look", now.mono + self._options.poll_interval_s)
+        return False
+
+    def _by_ourselves(self, request: Request) -> tuple[Claimed, ...]:
+        outcomes = [report.outcome for report in request.reports]
+        now = self._clock.now()
+        since = self._patience.since("cycle")
+        cycle = self._try(
+            "cycle", lambda: self._store.cycle(self.worker, outcomes, request.want, now=now)
+        )
+        if cycle is None:
+            return ()
+        waited = cycle.waited or since is not None
+        if since is not None:
+            request = request._replace(since_mono=since)
+        if request.want is not None:
+            self.look = False
+        return self._done(request, cycle._replace(waited=waited))
+
+    def _done(self, request: Request, cycle: Cycle) -> tuple[Claimed, ...]:
+        """The transaction has happened; returns what it claimed."""
+        reports, want = request.reports, request.want
+        mono = self._mono()
+        self._crew.recorded(len(reports), cycle.waited, mono - request.since_mono)
+        for report, recorded in zip(reports, cycle.recorded, strict=True):
+            self._settle(report, recorded)
+        if reports:
+            self._station.ring()
+            if any(report.outcome.reason is Reason.WORKER_SHUTDOWN for report in reports):
+                self._station.offer()
+        self.claims += len(cycle.claimed)
+        if want is not None:
+            self.look = self.look or len(cycle.claimed) == want.limit
+            self.looked = not cycle.claimed
+            pause = min(self._options.poll_interval_s, _or(cycle.next_due_s, LONGEST_SLEEP_S))
+            self._deadlines.set("look", request.since_mono + pause)
+        return cycle.claimed
+
+    def _settle(self, report: Report, recorded: Recorded) -> None:
+        """After the commit: what cannot wait until the next commands have been started."""
+        outcome = report.outcome
+        if not outcome.started:
+            self.claims -= 1
+            return
+        if recorded.job_state is None and outcome.survivors != 0:
+            self._crew.end_survivors(report)
+            return
+        self.last = (report.claimed, outcome, recorded)
+        if outcome.reason is not Reason.WORKER_SHUTDOWN:
+            self.executed += 1
+            self.failed += outcome.state is not AttemptState.SUCCEEDED
+        self._settled.append(self.last)
+        if report.running is not None:
+            self._crew.put_away(report.running, outcome)
+
+    def to_tell(self) -> list[tuple[Claimed, Outcome, Recorded]]:
+        """What was recorded since the last call."""
+        settled, self._settled = self._settled, []
+        return settled
+
+    # -- the clerk ----------------------------------------------------------------------
+
+    def _ask_clerk(self, request: Request) -> bool:
+        """Whether the clerk sees to it."""
+        clerk = self._clerk
+        if clerk is None:
+            if self._may_have_clerk and self._crew.ahead.steady:
+                self._engage()
+            return False
+        if not (clerk.ready and self._crew.ahead.undisturbed):
+            return False
+        from spoolctl.engine.clerk import ClerkGone
+
+        try:
+            if not clerk.ask([report.outcome for report in request.reports], request.want):
+                return False
+        except ClerkGone:
+            clerk.kill()
+            return False
+        self._sent = request
+        if request.want is not None:
+            self.look = False
+        self._deadlines.set("clerk", request.since_mono + CLERK_S)
+        return True
+
+    def _engage(self) -> None:
+        mono = self._mono()
+        if mono < self._clerk_at:
+            return
+        self._clerk_at = mono + NEXT_CLERK_S
+        try:
+            from spoolctl.engine.clerk import Clerk
+
+            self._clerk = Clerk.start(self._store.path, self.worker)
+        except (ImportError, OSError):  # short of something: then without
+            return
+        self._crew.accompany(self._clerk.pid, self._clerk_ended)
+        self._sleeper.add(self._clerk.fd)
+        self._deadlines.set("clerk", mono + CLERK_S)
+
+    def _hear(self, clerk: Clerk) -> tuple[Claimed, ...]:
+        """What the clerk has to say, if anything; returns what it has claimed."""
+        from spoolctl.engine.clerk import ClerkFailed, ClerkGone
+
+        try:
+            cycle = clerk.answer()
+        except ClerkFailed:
+            request, self._sent = self._sent, None
+            self.look = True
+            return self._by_ourselves(request) if request is not None else ()
+        except ClerkGone:
+            self._sleeper.remove(clerk.fd)
+            clerk.kill()
+            return ()
+        self._crew.ahead.helped = True
+        request = self._sent
+        if cycle is None or request is None:
+            return ()
+        self._sent = None
+        return self._done(request, cycle)
+
+    def dismiss_clerk(self) -> None:
+        """It has not been asked, or has not answered, for long."""
+        if self._clerk is not None:
+            self._clerk.kill()
+
+    def _clerk_ended(self) -> None:
+        """It was collected: nothing that it was at can happen any more."""
+        clerk, self._clerk = self._clerk, None
+        if clerk is None:
+            return
+        self._sleeper.remove(clerk.fd)
+        clerk.let_go()
+        self._deadlines.drop("clerk")
+        self._crew.ahead.helped = False
+        if self._sent is not None:
+            self._sent = None
+            self._strays = self.look = True
+
+    def _take_back_strays(self) -> bool:
+        """Give back what the dead clerk had claimed without a word; False if that has to wait.
+
+        What it had recorded is recorded once more, which changes nothing.
+        """
+        living = self._try("strays", lambda: self._store.living(self.worker))
+        if living is None:
+            return False
+        strays = [not_started(attempt_id) for attempt_id in living - self._crew.attempts]
+        if strays:
+            now = self._clock.now()
+            done = self._try("strays", lambda: self._store.finish(self.worker, strays, now=now))
+            if done is None:
+                return False
+            self._station.offer()
+        self._strays = False
+        return True
+
+    def close(self) -> None:
+        """The worker leaves. What the clerk is at is done or not, but it does nothing any more."""
+        clerk, self._clerk = self._clerk, None
+        if clerk is not None:
+            self._sleeper.remove(clerk.fd)
+            self._crew.children.release(clerk.pid)
+            clerk.close(LEAVE_S)
+        if self._sent is not None or self._strays:
+            self._take_back_strays()
+
+
+def processors() -> int:
+    """On how many processors this process may run."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value

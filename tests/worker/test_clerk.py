@@ -1,0 +1,521 @@
+"""A worker's clerk: whatever becomes of it, no result is lost and no job is run twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from spoolctl import Queue
+from spoolctl.core.records import Want
+from spoolctl.engine import clerk as clerks
+from spoolctl.engine.ahead import MOST_IF_HELPED
+from spoolctl.engine.clerk import Clerk, ClerkFailed, ClerkGone
+from tests.conformance.kit import Clock, Desk, success
+from tests.helpers import eventually
+from tests.worker.conftest import Bench, alive
+
+HELD_S = 60.0
+
+RUN = """
+exec 9>>lock.$SPOOLCTL_JOB_ID
+flock -n -E 77 9
+[ $? -ne 77 ] || echo $SPOOLCTL_JOB_ID >> doubles
+echo $SPOOLCTL_JOB_ID >> runs
+"""
+"""A job that tells when it runs, and when another of its kind still does."""
+
+
+def program(in_clerk: str = "", in_worker: str = "") -> tuple[str, ...]:
+    """A worker for which commands are short, and that has a clerk soon; `in_clerk` runs first
+    in that, in the worker's folder, with `note` to tell us something."""
+    note = (
+        "import os\nhere = os.getcwd()\ndef note(name):\n"
+        "    with open(f'{here}/{name}', 'a') as file: file.write('.')\n"
+        "from spoolctl.engine import clerk\n"
+    )
+    code = note + in_clerk
+    return (
+        "-c",
+        "from spoolctl.engine import ahead, books, clerk\n"
+        "ahead.SHORT_S = ahead.SLOW_S = ahead.HOLD_S = 60.0; ahead.STEADY = 16\n"
+        f"books.NEXT_CLERK_S = 0.0; clerk.CODE = {after_imports(code)!r}\n"
+        f"{in_worker}\nfrom spoolctl.__main__ import main; main()",
+    )
+
+
+def after_imports(code: str) -> str:
+    """Code for a clerk's first line, which comes before it can import anything of ours."""
+    return f"import sys; sys.path.insert(0, sys.argv[1]); exec({code!r});"
+
+
+CYCLE = """
+from spoolctl.store.sqlite.store import SqliteStore
+cycle, turns = SqliteStore.cycle, []
+def faulty(self, worker, outcomes, want, *, now):
+    turns.append(outcomes)
+    note("asked")
+{}
+SqliteStore.cycle = faulty
+"""
+"""A clerk whose transactions go wrong; what of it is to be filled in."""
+
+
+def cycle(*lines: str) -> str:
+    return CYCLE.format("\n".join("    " + line for line in lines))
+
+
+WELL = "return cycle(self, worker, outcomes, want, now=now)"
+DIE = "os.kill(os.getpid(), 9)"
+
+FAULTS = {
+    "dies before": cycle(f"if len(turns) == 3: {DIE}", WELL),
+    "dies after the commit": cycle(
+        "done = cycle(self, worker, outcomes, want, now=now)",
+        f"if len(turns) == 3 and done.claimed: {DIE}",
+        "return done",
+    ),
+    "dies in the transaction": f"""
+from spoolctl.store.sqlite.working import Working
+write, calls = Working._write_notes, []
+def dies(self):
+    calls.append(1)
+    note("asked")
+    write(self)
+    if len(calls) == 3: {DIE}
+Working._write_notes = dies
+""",
+    "dies in the middle of its answer": f"""
+say, said = clerk._say, []
+def half(message):
+    said.append(message)
+    note("asked")
+    if len(said) == 4:
+        os.write(clerk._ANSWERS, b"\\x40\\0\\0\\0half")
+        {DIE}
+    say(message)
+clerk._say = half
+""",
+    "talks nonsense": """
+say, said = clerk._say, []
+def nonsense(message):
+    said.append(message)
+    note("asked")
+    if len(said) == 4: return say({"what": "ever"})
+    say(message)
+clerk._say = nonsense
+""",
+    "answers what cannot be read": """
+say, said = clerk._say, []
+def unreadable(message):
+    said.append(message)
+    note("asked")
+    if len(said) == 4: return os.write(clerk._ANSWERS, b"\\x04\\0\\0\\0what")
+    say(message)
+clerk._say = unreadable
+""",
+    "fails": cycle("if len(turns) % 3: raise OSError(28, 'no room')", WELL),
+    "fails in the transaction": """
+from spoolctl.store.sqlite.working import Working
+write, calls = Working._write_notes, []
+def fails(self):
+    calls.append(1)
+    note("asked")
+    write(self)
+    if len(calls) % 3: raise MemoryError
+Working._write_notes = fails
+""",
+    "stops in the transaction": """
+from spoolctl.store.sqlite.working import Working
+write, calls = Working._write_notes, []
+def stops(self):
+    calls.append(1)
+    note("asked")
+    write(self)
+    if len(calls) == 3: os.kill(os.getpid(), 19)
+Working._write_notes = stops
+""",
+    "never gets ready": "note('asked'); os.kill(os.getpid(), 19)",
+    "dies at once": f"note('asked'); {DIE}",
+    "is of another version": (
+        "import spoolctl.version; note('asked'); spoolctl.version.__version__ = '9.9.9'"
+    ),
+}
+HASTY = "books.CLERK_S = 0.5"
+
+
+def rows(bench: Bench, query: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(f"file:{bench.db}?mode=ro", uri=True)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def clerks_of(worker: int) -> list[int]:
+    """The worker's clerks: its children that say so to ps(1)."""
+    found = []
+    with suppress(OSError):
+        for pid in Path(f"/proc/{worker}/task/{worker}/children").read_text().split():
+            with suppress(OSError):
+                if b"spoolctl clerk of" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(int(pid))
+    return found
+
+
+def fill(bench: Bench, jobs: int) -> None:
+    (bench.folder / "job.sh").write_text(RUN)
+    with Queue(bench.db) as queue:
+        queue.add_many([["sh", "job.sh"]] * jobs, cwd=str(bench.folder))
+
+
+def check_each_ran_once(bench: Bench, log: str, jobs: int) -> None:
+    assert not (bench.folder / "doubles").exists()
+    runs = Counter((bench.folder / "runs").read_text().split())
+    assert set(runs.values()) == {1}
+    assert len(runs) == jobs
+    assert rows(bench, "SELECT state, no, count(*) FROM attempts GROUP BY state, no") == [
+        ("succeeded", 1, jobs)
+    ]
+    assert rows(bench, "SELECT event, count(*) FROM events WHERE event = 'succeeded'") == [
+        ("succeeded", jobs)
+    ]
+    told = Counter(line for line in log.splitlines() if " succeeded " in line)
+    assert len(told) == jobs
+    assert set(told.values()) == {1}
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_clerk_that_goes_wrong_changes_nothing(bench: Bench, fault: str, slots: int) -> None:
+    fill(bench, 200)
+    log = bench.drain("-j", str(slots), program=program(FAULTS[fault], HASTY))
+    assert (bench.folder / "asked").exists()  # there was one, and it had its chance
+    check_each_ran_once(bench, log, 200)
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_a_clerk_does_what_its_worker_does(bench: Bench, slots: int) -> None:
+    """Failures and their retries, output, a command that cannot be started."""
+    with Queue(bench.db) as queue:
+        for _ in range(30):
+            queue.add_many([["sh", "-c", "echo out; echo err >&2"], ["true"], ["sh", "-c", "true"]])
+        queue.add(["sh", "-c", "exit 3"], max_retries=0)
+        queue.add(["no-such-program"], max_retries=0)
+        # Too much for a message; the next is not.
+        queue.add(["sh", "-c", "head -c 60000 /dev/zero"])
+        queue.add_many([["true"]] * 30)
+    bench.drain("-j", str(slots), program=program(cycle(WELL)))
+    assert (bench.folder / "asked").exists()
+    states = rows(bench, "SELECT state, count(*) FROM jobs GROUP BY state ORDER BY 1")
+    assert states == [("dead", 2), ("done", 121)]
+    assert bench.run("output", "--raw", "--stream", "stdout", "1").stdout == "out\n"
+    assert bench.run("output", "--raw", "--stream", "stderr", "88").stdout == "err\n"
+    assert len(bench.run("output", "--raw", "--stream", "stdout", "93").stdout) == 60000
+    assert bench.job(91)["last_exit_code"] == 3
+    assert bench.job(92)["last_failure_reason"] == "spawn_failed"
+
+
+def test_it_ends_when_there_is_nothing_for_it(bench: Bench) -> None:
+    fill(bench, 100)
+    worker = bench.work(program=program(in_worker=HASTY), stderr=subprocess.DEVNULL)
+    clerk = eventually(lambda: clerks_of(worker.pid), what="a clerk")[0]
+    eventually(lambda: not alive(clerk), what="its end")
+    eventually(lambda: not clerks_of(worker.pid))
+    assert alive(worker.pid)
+    fill(bench, 100)  # and there is another one when it is worth it
+    eventually(lambda: clerks_of(worker.pid), what="a second clerk")
+    bench.wait_state(200, "done")
+    worker.terminate()
+    worker.wait(timeout=30)
+    assert len((bench.folder / "runs").read_text().split()) == 200
+
+
+@pytest.mark.parametrize("flags", [["--once"], ["--max-jobs", "100"], ["--slots", "2"], []])
+def test_there_is_none_where_nothing_is_claimed_ahead(bench: Bench, flags: list[str]) -> None:
+    fill(bench, 120)
+    lasting = "" if flags else "ahead.SHORT_S = 0.0"  # no command is short
+    code = program("note('asked')", lasting)
+    worker = bench.work("--drain" if flags != ["--once"] else "--once", *flags, program=code)
+    worker.communicate(timeout=60)
+    assert not (bench.folder / "asked").exists()
+
+
+def test_signals_for_the_worker_and_its_terminal_do_not_reach_it(bench: Bench) -> None:
+    """Nor has it anything open that is the worker's own: its lock, its roster, its streams."""
+    bench.add("-c", "true")
+    job = "echo > begun; until test -e go; do sleep 0.01; done"
+    with Queue(bench.db) as queue:
+        queue.add_many([["true"]] * 40)
+    bench.add("-c", job)
+    worker = bench.work(
+        program=program(), stderr=subprocess.DEVNULL, start_new_session=True, stdout=subprocess.PIPE
+    )
+    clerk = eventually(lambda: clerks_of(worker.pid), what="a clerk")[0]
+    bench.wait_file("begun")
+    assert os.getsid(clerk) == clerk
+    eventually(lambda: "3" in os.listdir(f"/proc/{clerk}/fd"))
+    open_files = [os.readlink(f"/proc/{clerk}/fd/{fd}") for fd in os.listdir(f"/proc/{clerk}/fd")]
+    allowed = {"/dev/null", *(f"{bench.db}{end}" for end in ("", "-wal", "-shm"))}
+    assert not [path for path in open_files if path not in allowed and "pipe:" not in path]
+    assert len([path for path in open_files if "pipe:" in path]) == 2
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGTSTP):
+        os.kill(clerk, number)
+    os.killpg(worker.pid, signal.SIGINT)
+    time.sleep(0.2)  # for one that is not meant to end
+    assert alive(clerk)
+    (bench.folder / "go").touch()
+    worker.communicate(timeout=30)
+    assert not alive(clerk)
+    assert bench.job(42)["state"] == "done"
+
+
+SLOW_BEFORE = """
+import time
+heard, calls = clerk._heard, []
+def late():
+    request = heard()
+    calls.append(1)
+    if len(calls) == 2:
+        note("asked")
+        while not os.path.exists(f"{here}/killed"): time.sleep(0.01)
+    return request
+clerk._heard = late
+"""
+
+
+def test_what_a_killed_worker_had_asked_for_is_not_done(bench: Bench) -> None:
+    """Its jobs are others' business as soon as it is dead."""
+    fill(bench, 300)
+    worker = bench.work("-j", "4", program=program(SLOW_BEFORE), stderr=subprocess.DEVNULL)
+    clerk = eventually(lambda: clerks_of(worker.pid), what="a clerk")[0]
+    eventually((bench.folder / "asked").exists)
+    before = rows(bench, "SELECT max(id) FROM events")
+    worker.kill()
+    worker.wait()
+    (bench.folder / "killed").touch()
+    eventually(lambda: not alive(clerk))
+    assert rows(bench, "SELECT max(id) FROM events") == before
+    bench.drain("-j", "4")
+    assert not (bench.folder / "doubles").exists()
+    assert rows(bench, "SELECT DISTINCT state FROM jobs") == [("done",)]
+
+
+SLOW_AFTER = cycle(
+    "import time",
+    "done = cycle(self, worker, outcomes, want, now=now)",
+    "if any(one.job_id == 150 for one in done.claimed):",
+    "    note('claimed')",
+    "    while not os.path.exists(f'{here}/go'): time.sleep(0.01)",
+    "return done",
+)
+
+
+@pytest.mark.parametrize("how", ["cancel", "retry"])
+def test_what_is_canceled_while_its_claim_is_on_the_way_never_starts(
+    bench: Bench, how: str
+) -> None:
+    fill(bench, 160)
+    worker = bench.work("--drain", program=program(SLOW_AFTER), stderr=subprocess.DEVNULL)
+    eventually((bench.folder / "claimed").exists)
+    words = ("cancel", "--running", "--yes") if how == "cancel" else ("retry", "--force")
+    bench.json(*words, "150")
+    time.sleep(0.3)  # for the worker to hear the bell, of an attempt that it does not know
+    (bench.folder / "go").touch()
+    worker.wait(timeout=60)
+    runs = Counter((bench.folder / "runs").read_text().split())
+    assert runs["150"] == (0 if how == "cancel" else 1)
+    assert set(runs.values()) <= {0, 1}
+    assert rows(bench, "SELECT count(*) FROM attempts WHERE gone_at IS NULL") == [(0,)]
+    assert bench.job(150)["state"] == ("canceled" if how == "cancel" else "done")
+
+
+def test_a_stop_gives_back_what_is_on_its_way(bench: Bench) -> None:
+    fill(bench, 160)
+    worker = bench.work(program=program(SLOW_AFTER), stderr=subprocess.DEVNULL)
+    eventually((bench.folder / "claimed").exists)
+    worker.terminate()
+    time.sleep(0.3)  # for the worker to have heard of it before the answer
+    (bench.folder / "go").touch()
+    worker.wait(timeout=60)
+    assert worker.returncode == 0
+    assert rows(bench, "SELECT DISTINCT state FROM attempts") == [("succeeded",)]
+    assert "150" not in (bench.folder / "runs").read_text().split()
+    assert bench.job(150)["state"] == "queued"
+    assert bench.trail(150) == ["added", "claimed", "released"]
+
+
+@pytest.mark.parametrize("stops", [1, 2, 3, 4])
+def test_a_worker_that_has_to_go_does_not_wait_for_a_stuck_clerk(bench: Bench, stops: int) -> None:
+    fill(bench, 300)
+    stuck = FAULTS["stops in the transaction"]
+    worker = bench.work(
+        "-j", "4", program=program(stuck, "books.CLERK_S = 1.0"), stderr=subprocess.DEVNULL
+    )
+    eventually(
+        lambda: (bench.folder / "asked").exists() and len((bench.folder / "asked").read_text()) == 3
+    )
+    for _ in range(stops):
+        worker.terminate()
+        time.sleep(0.05)  # two at once would be one
+    worker.wait(timeout=30)
+    bench.drain("-j", "4")
+    assert not (bench.folder / "doubles").exists()
+    assert rows(bench, "SELECT DISTINCT state FROM jobs") == [("done",)]
+
+
+def test_a_fork_of_the_worker_does_not_keep_it_alive(bench: Bench) -> None:
+    """A program that works and has children without exec, which would hold its pipe."""
+    fill(bench, 200)
+    fork = """
+import os, threading
+from spoolctl.engine import books
+done = books.Books._done
+def forks(self, request, cycle):
+    if self._clerk is not None and not os.path.exists("child"):
+        pid = os.fork()
+        if pid == 0:
+            import time
+            time.sleep(60)
+            os._exit(0)
+        open("child.new", "w").write(str(pid)); os.rename("child.new", "child")
+    return done(self, request, cycle)
+books.Books._done = forks
+"""
+    worker = bench.work("-j", "4", program=program("", fork), stderr=subprocess.DEVNULL)
+    child = int(bench.wait_file("child"))
+    clerk = (clerks_of(worker.pid) or [0])[0]
+    worker.kill()
+    worker.wait()
+    try:
+        eventually(lambda: not clerk or not alive(clerk))
+    finally:
+        os.kill(child, signal.SIGKILL)
+    bench.drain()
+
+
+JOBS, KILLS = 500, 12
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_random_deaths_lose_nothing(bench: Bench, slots: int) -> None:
+    """Clerks and workers are killed and stopped, in any order, among short commands."""
+    fill(bench, JOBS)
+    generator = random.Random()
+    kills = dead = 0
+    while rows(bench, "SELECT 1 FROM jobs WHERE state <> 'done' LIMIT 1"):
+        worker = bench.work(
+            "-j", str(slots), "--drain", program=program("", HASTY), stderr=subprocess.DEVNULL
+        )
+        while kills < KILLS and worker.poll() is None:
+            for clerk in clerks_of(worker.pid):
+                time.sleep(generator.uniform(0, 0.05))
+                with suppress(ProcessLookupError):
+                    os.kill(clerk, generator.choice([signal.SIGKILL, signal.SIGSTOP]))
+                kills += 1
+            if generator.random() < 0.02:
+                worker.kill()
+                kills += 1
+                dead += 1
+            time.sleep(0.005)
+        worker.wait(timeout=60)
+    assert not (bench.folder / "doubles").exists()
+    runs = (bench.folder / "runs").read_text().split()
+    assert len(set(runs)) == JOBS
+    abandoned = rows(bench, "SELECT count(*) FROM attempts WHERE state = 'abandoned'")[0][0]
+    assert isinstance(abandoned, int)
+    assert abandoned <= (slots + 3 * MOST_IF_HELPED) * dead
+    assert len(runs) <= JOBS + abandoned
+    assert rows(bench, "SELECT count(*) FROM attempts WHERE state = 'succeeded'") == [(JOBS,)]
+
+
+# -- the clerk alone ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    from spoolctl.store import open_store
+
+    return Desk(open_store(str(tmp_path / "queue.db"), create=True, wait_s=1.0), Clock())
+
+
+def hear(clerk: Clerk) -> object:
+    """Its next answer; None where it has become ready."""
+    eventually(lambda: select_one(clerk.fd), what="an answer")
+    answer = clerk.answer()
+    return answer if answer is not None or clerk.ready else hear(clerk)
+
+
+def select_one(fd: int) -> bool:
+    import select
+
+    return bool(select.select([fd], [], [], 0)[0])
+
+
+def test_it_records_and_claims_in_one_transaction(desk: Desk) -> None:
+    for _ in range(3):
+        desk.add()
+    first = desk.claim(1)[0]
+    clerk = Clerk.start(desk.store.path, desk.me)
+    try:
+        assert not clerk.ready
+        assert hear(clerk) is None
+        assert clerk.ready
+        assert clerk.ask([success(first)], Want(2, ("default",)))
+        assert not clerk.ready
+        done = hear(clerk)
+        assert [one.job_id for one in done.claimed] == [2, 3]  # type: ignore[attr-defined]
+        assert [one.job_id for one in done.recorded] == [1]  # type: ignore[attr-defined]
+        assert clerk.ready
+        assert desk.store.living(desk.me) == {
+            one.attempt_id
+            for one in done.claimed  # type: ignore[attr-defined]
+        }
+        assert not clerk.ask([success(first)._replace(error="x" * clerks.LONGEST_BYTES)], None)
+        assert clerk.ready
+    finally:
+        assert clerk.close(10.0)
+    assert not alive(clerk.pid)
+
+
+def test_it_says_when_it_could_not(desk: Desk) -> None:
+    clerk = Clerk.start(desk.store.path, desk.me)
+    try:
+        hear(clerk)
+        with closing(sqlite3.connect(desk.store.path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            desk_job = Want(1, ("default",))
+            assert clerk.ask([], desk_job)
+            assert getattr(hear(clerk), "claimed", None) == ()  # nothing there: no lock is needed
+        desk.add()
+        with closing(sqlite3.connect(desk.store.path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert clerk.ask([], desk_job)
+            with pytest.raises(ClerkFailed):
+                hear(clerk)
+        assert clerk.ready
+        assert clerk.ask([], desk_job)
+        assert len(getattr(hear(clerk), "claimed", ())) == 1
+    finally:
+        assert clerk.close(10.0)
+
+
+def test_one_that_is_dead_is_noticed(desk: Desk) -> None:
+    clerk = Clerk.start(desk.store.path, desk.me)
+    try:
+        hear(clerk)
+        clerk.kill()
+        os.waitid(os.P_PID, clerk.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(ClerkGone):
+            clerk.ask([], None)
+        with pytest.raises(ClerkGone):
+            clerk.answer()
+    finally:
+        assert clerk.close(10.0)
+    clerk.let_go()  # a second time
