@@ -351,6 +351,20 @@ def test_a_stop_gives_back_what_is_on_its_way(bench: Bench) -> None:
     assert bench.trail(150) == ["added", "claimed", "released"]
 
 
+def test_a_job_that_is_added_while_a_claim_is_on_its_way_does_not_wait(bench: Bench) -> None:
+    fill(bench, 150)
+    worker = bench.work(
+        "--poll-interval", "3600", program=program(SLOW_AFTER), stderr=subprocess.DEVNULL
+    )
+    eventually((bench.folder / "claimed").exists)
+    added = bench.add("-c", "true")
+    time.sleep(0.3)  # for the worker to hear the bell before the answer
+    (bench.folder / "go").touch()
+    bench.wait_state(added, "done")
+    worker.terminate()
+    worker.wait(timeout=30)
+
+
 @pytest.mark.parametrize("stops", [1, 2, 3, 4])
 def test_a_worker_that_has_to_go_does_not_wait_for_a_stuck_clerk(bench: Bench, stops: int) -> None:
     fill(bench, 300)
@@ -374,7 +388,7 @@ def test_a_fork_of_the_worker_does_not_keep_it_alive(bench: Bench) -> None:
     """A program that works and has children without exec, which would hold its pipe."""
     fill(bench, 200)
     fork = """
-import os, threading
+import os
 from spoolctl.engine import books
 done = books.Books._done
 def forks(self, request, cycle):
@@ -390,11 +404,12 @@ books.Books._done = forks
 """
     worker = bench.work("-j", "4", program=program("", fork), stderr=subprocess.DEVNULL)
     child = int(bench.wait_file("child"))
-    clerk = (clerks_of(worker.pid) or [0])[0]
+    bench.wait_state(200, "done")  # so nothing is on its way
+    clerk = clerks_of(worker.pid)[0]
     worker.kill()
     worker.wait()
     try:
-        eventually(lambda: not clerk or not alive(clerk))
+        eventually(lambda: not alive(clerk))
     finally:
         os.kill(child, signal.SIGKILL)
     bench.drain()
