@@ -368,7 +368,7 @@ def test_a_job_that_is_added_while_a_claim_is_on_its_way_does_not_wait(bench: Be
     )
     bench.wait_state(100, "done")
     (bench.folder / "hold").touch()
-    bench.add("--delay", "1h", "-c", "true")  # its bell has the worker look
+    bench.add("--at", str(time.time() + 3600), "-c", "true")  # its bell has the worker look
     eventually((bench.folder / "claimed").exists)  # and find nothing
     added = bench.add("-c", "true")
     time.sleep(0.3)  # for the worker to hear the bell before the answer
