@@ -13,10 +13,10 @@ FULL = 2000
 GOALS = {1: 0.70, 4: 0.75, 8: 0.75}
 SLOW_FULL = 500
 SYNC_DELAYS_S = (0.002, 0.012)  # a network disk in a data center; a disk that turns
-_DELAYED = """
-import contextlib, sys, time
+_DELAY = """
+import contextlib, time
 from spoolctl.store.sqlite.connection import Connection
-delay_s, write = float(sys.argv.pop(1)), Connection.write
+write = Connection.write
 @contextlib.contextmanager
 def delayed(self, *, full=True, eager=False):
     with write(self, full=full, eager=eager):
@@ -24,6 +24,13 @@ def delayed(self, *, full=True, eager=False):
         if full:
             time.sleep(delay_s)
 Connection.write = delayed
+"""
+_DELAYED = f"""
+import sys
+delay_s, code = float(sys.argv.pop(1)), {_DELAY!r}
+exec(code)
+from spoolctl.engine import clerk
+clerk.CODE = f"delay_s = {{delay_s}}; exec({{code!r}})"
 from spoolctl.__main__ import main
 main()
 """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 CODE = ""
-"""Runs first in a clerk; for tests, which make it die at bad moments."""
+"""A line that runs first in a clerk; for tests, which make it die at bad moments."""
 
 WAIT_S = 0.5
 """How long a clerk waits for the lock before its worker has to see to it by itself."""

@@ -20,7 +20,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 with contextlib.suppress(OSError):  # our folder may be gone, and with it relative paths
     _ROOT = os.path.abspath(_ROOT)
 
-_CODE = "import sys; sys.path.insert(0, sys.argv[1]); from {} import main; main()"
+_CODE = "import sys; sys.path.insert(0, sys.argv[1]); {}\nfrom {} import main; main()"
 
 
 def start_companion(
@@ -29,14 +29,15 @@ def start_companion(
     """Run `main` of `module`, which finds `words` from `sys.argv[2]` on; returns the pid.
 
     `fds` become its descriptors 0, 1 and so on. It needs neither our folder nor PATH nor what
-    the environment says to Python; `title` is what readers of ps(1) see. `code` runs first.
+    the environment says to Python; `title` is what readers of ps(1) see. `code`, one line, runs
+    before `module` is imported.
 
     Raises:
         OSError: it could not be started.
     """
     # Numbers above all targets first: a source must not be overwritten by another's copy.
     copies: list[int] = []
-    line = ["-I", "-S", "-c", code + _CODE.format(module), _ROOT, *words]
+    line = ["-I", "-S", "-c", _CODE.format(code, module), _ROOT, *words]
     try:
         copies.extend(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for fd in fds)
         return _start_python([*line, f"spoolctl {title} of {os.getpid()}"], copies)

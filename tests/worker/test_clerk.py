@@ -42,19 +42,14 @@ def program(in_clerk: str = "", in_worker: str = "") -> tuple[str, ...]:
         "    with open(f'{here}/{name}', 'a') as file: file.write('.')\n"
         "from spoolctl.engine import clerk\n"
     )
-    code = note + in_clerk
+    code = f"exec({note + in_clerk!r})"
     return (
         "-c",
         "from spoolctl.engine import ahead, books, clerk\n"
         "ahead.SHORT_S = ahead.SLOW_S = ahead.HOLD_S = 60.0; ahead.STEADY = 16\n"
-        f"books.NEXT_CLERK_S = 0.0; clerk.CODE = {after_imports(code)!r}\n"
+        f"books.NEXT_CLERK_S = 0.0; clerk.CODE = {code!r}\n"
         f"{in_worker}\nfrom spoolctl.__main__ import main; main()",
     )
-
-
-def after_imports(code: str) -> str:
-    """Code for a clerk's first line, which comes before it can import anything of ours."""
-    return f"import sys; sys.path.insert(0, sys.argv[1]); exec({code!r});"
 
 
 CYCLE = """
