@@ -21,13 +21,13 @@ MOST_AHEAD = 16
 """The most that are claimed ahead, however many slots there are."""
 
 MOST_IF_HELPED = 24
-"""The same while a clerk sees to it: the answer takes a while in which many are started."""
+"""The most while a clerk records, with one slot too: many are started before it answers."""
 
 MOST_FOR_ONE_SLOT = 4
 """The most with one slot while other workers are in the way; otherwise it is one."""
 
 MOST_IF_SLOW = 8
-"""The most with one slot where recording is slow, or a clerk's."""
+"""The most with one slot where recording is slow."""
 
 STEADY = 64
 """After how many short commands in a row a clerk is worth its start, which takes as long as a
@@ -79,7 +79,7 @@ class Ahead:
     @property
     def most(self) -> int:
         """The highest that `limit` can be."""
-        return (0, MOST_IF_SLOW)[self._slots] if self._slots < 2 else MOST_IF_HELPED
+        return MOST_IF_HELPED if self._slots else 0
 
     @property
     def limit(self) -> int:
@@ -87,16 +87,22 @@ class Ahead:
         the length of a short command."""
         if self._streak < STREAK:
             return 0
-        most = self.most
-        if not self.helped:
-            most = min(most, MOST_AHEAD)
-            if self._slots == 1 and self.record_s <= SLOW_S:
-                # Its commands are recorded one by one, each while the next one runs, and nothing
-                # is won by more: unless recording takes longer, beside others or on a slow disk.
-                most = MOST_FOR_ONE_SLOT if self._crowd else 1
+        most = self._most_now
         if self._usual_s * most <= SHORT_S * self._slots:
             return most
         return min(most, int(SHORT_S * self._slots / self._usual_s))
+
+    @property
+    def _most_now(self) -> int:
+        if self.helped:
+            return MOST_IF_HELPED
+        if self._slots > 1:
+            return MOST_AHEAD
+        if self.record_s > SLOW_S:
+            return MOST_IF_SLOW
+        # Its commands are recorded one by one, each while the next one runs, and nothing is won by
+        # more: unless recording takes longer, beside others or on a slow disk.
+        return MOST_FOR_ONE_SLOT if self._crowd else 1
 
     @property
     def reserve(self) -> int:

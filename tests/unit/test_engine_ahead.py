@@ -11,9 +11,11 @@ from spoolctl.engine.ahead import (
     LONGEST_RECORD_S,
     MOST_AHEAD,
     MOST_FOR_ONE_SLOT,
+    MOST_IF_HELPED,
     MOST_IF_SLOW,
     SHORT_S,
     SLOW_S,
+    STEADY,
     STREAK,
     Ahead,
 )
@@ -69,10 +71,57 @@ def test_on_a_slow_disk_one_slot_claims_more_ahead_too(took_s: float) -> None:
     ahead = after_short_ones(1, 0.0)
     for _ in range(16):
         ahead.recorded(met_others=False, took_s=took_s)
-    assert ahead.limit == MOST_IF_SLOW == ahead.most
+    assert ahead.limit == MOST_IF_SLOW <= ahead.most
     for _ in range(100):
         ahead.recorded(met_others=False, took_s=SLOW_S / 2)
     assert ahead.limit == 1
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_with_a_clerk_there_is_enough_to_start_while_it_is_at_work(slots: int) -> None:
+    ahead = after_short_ones(slots, 0.0)
+    assert ahead.reserve == 0
+    ahead.helped = True
+    for took_s in (0.0, 2 * SLOW_S):
+        for _ in range(100):
+            ahead.recorded(met_others=False, took_s=took_s)
+        assert ahead.limit == MOST_IF_HELPED == ahead.most
+        assert ahead.reserve == MOST_IF_HELPED // 2
+    ahead.helped = False
+    assert ahead.limit <= MOST_AHEAD
+    ahead.helped = True
+    ahead.waited()
+    assert (ahead.limit, ahead.reserve) == (0, 0)
+
+
+def test_a_clerk_is_worth_it_after_many_short_commands_and_with_nobody_in_the_way() -> None:
+    ahead = Ahead(1)
+    for _ in range(STEADY):
+        assert not ahead.steady
+        ahead.ended(0.0)
+    assert ahead.steady
+    assert ahead.undisturbed
+    ahead.recorded(met_others=True, took_s=0.0)
+    assert ahead.steady  # once is nothing
+    while ahead.steady:
+        ahead.recorded(met_others=True, took_s=0.0)
+    assert ahead.undisturbed  # one that is there goes on for a while
+    for _ in range(8):
+        ahead.recorded(met_others=True, took_s=0.0)
+    assert not ahead.undisturbed
+    for _ in range(30):
+        ahead.recorded(met_others=False, took_s=0.0)
+    assert ahead.steady
+    assert ahead.undisturbed
+    ahead.ended(SHORT_S * 2)
+    assert not ahead.steady
+
+
+def test_without_slots_there_is_no_clerk() -> None:
+    ahead = Ahead(0)
+    for _ in range(STEADY):
+        ahead.ended(0.0)
+    assert not ahead.steady
 
 
 def test_what_a_transaction_takes_is_waited_for_ends_and_not_counted_as_a_wait() -> None:
