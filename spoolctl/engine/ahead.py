@@ -30,8 +30,8 @@ MOST_IF_SLOW = 8
 """The most with one slot where recording is slow."""
 
 STEADY = 64
-"""After how many short commands in a row a clerk is worth its start, which takes as long as a
-hundred of them (`engine.clerk`)."""
+"""After how many short commands in a row, with more waiting all the time, a clerk is worth its
+start, which takes as long as a hundred of them (`engine.clerk`)."""
 
 RARELY, OFTEN = 0.2, 0.5
 """In what share of transactions others may be in the way for a clerk to be started, and to be
@@ -70,6 +70,7 @@ class Ahead:
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._streak = 0
+        self._waiting = 0  # how many short ones since less than wanted was there to be claimed
         self._usual_s = SHORT_S
         self._crowd = 0
         self._met_share = 0.0
@@ -113,7 +114,7 @@ class Ahead:
     @property
     def steady(self) -> bool:
         """Whether a clerk would be worth it."""
-        return self._slots > 0 and self._streak >= STEADY and self._met_share <= RARELY
+        return self._slots > 0 and self._waiting >= STEADY and self._met_share <= RARELY
 
     @property
     def undisturbed(self) -> bool:
@@ -140,12 +141,17 @@ class Ahead:
             self.waited()
             return
         self._streak += 1
+        self._waiting += 1
         self._usual_s += (duration_s - self._usual_s) / _MEMORY
 
     def waited(self) -> None:
         """No slot came free in time."""
-        self._streak = 0
+        self._streak = self._waiting = 0
         self._usual_s = SHORT_S
+
+    def ran_dry(self) -> None:
+        """Less than wanted was there to be claimed."""
+        self._waiting = 0
 
     def recorded(self, met_others: bool, took_s: float) -> None:
         """A transaction is done; whether another worker's, or a client's, was in the way.

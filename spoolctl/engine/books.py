@@ -189,6 +189,8 @@ class Books:
         if want is not None:
             self.look = self.look or len(cycle.claimed) == want.limit
             self.looked = not cycle.claimed
+            if len(cycle.claimed) < want.limit:
+                self._crew.ahead.ran_dry()
             pause = min(self._options.poll_interval_s, _or(cycle.next_due_s, LONGEST_SLEEP_S))
             self._deadlines.set("look", request.since_mono + pause)
         return cycle.claimed
@@ -218,8 +220,11 @@ class Books:
     # -- the clerk ----------------------------------------------------------------------
 
     def _ask_clerk(self, request: Request) -> bool:
-        """Whether the clerk sees to it."""
+        """Whether the clerk sees to it: not to a mere look at the queue, or it would stay for
+        as long as its worker looks around."""
         clerk = self._clerk
+        if not request.reports:
+            return False
         if clerk is None:
             if self._may_have_clerk and self._crew.ahead.steady:
                 self._engage()
@@ -278,8 +283,11 @@ class Books:
 
     def dismiss_clerk(self) -> None:
         """It has not been asked, or has not answered, for long."""
-        if self._clerk is not None:
-            self._clerk.kill()
+        if self._clerk is None:
+            return
+        if self._clerk.ready:
+            self._clerk_at = 0.0  # nothing was wrong with it
+        self._clerk.kill()
 
     def _clerk_ended(self) -> None:
         """It was collected: nothing that it was at can happen any more."""

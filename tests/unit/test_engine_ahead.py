@@ -115,6 +115,12 @@ def test_a_clerk_is_worth_it_after_many_short_commands_and_with_nobody_in_the_wa
         ahead.recorded(met_others=False, took_s=0.0)
     assert ahead.steady
     assert ahead.undisturbed
+    ahead.ran_dry()  # it keeps up with what is added
+    assert not ahead.steady
+    assert ahead.limit
+    for _ in range(STEADY):
+        ahead.ended(0.0)
+    assert ahead.steady
     ahead.ended(SHORT_S * 2)
     assert not ahead.steady
 

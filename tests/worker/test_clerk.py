@@ -346,11 +346,11 @@ def test_a_stop_gives_back_what_is_on_its_way(bench: Bench) -> None:
     assert bench.trail(150) == ["added", "claimed", "released"]
 
 
-SLOW_IF_IDLE = cycle(
+SLOW_IF_DRY = cycle(
     "import time",
     "done = cycle(self, worker, outcomes, want, now=now)",
-    "if not outcomes and os.path.exists(f'{here}/hold'):",
-    "    note('claimed')",
+    "if want and not done.claimed and not self.living(worker):",
+    "    note('dry')",
     "    while not os.path.exists(f'{here}/go'): time.sleep(0.01)",
     "return done",
 )
@@ -359,12 +359,9 @@ SLOW_IF_IDLE = cycle(
 def test_a_job_that_is_added_while_a_claim_is_on_its_way_does_not_wait(bench: Bench) -> None:
     fill(bench, 100)
     worker = bench.work(
-        "--poll-interval", "3600", program=program(SLOW_IF_IDLE), stderr=subprocess.DEVNULL
+        "--poll-interval", "3600", program=program(SLOW_IF_DRY), stderr=subprocess.DEVNULL
     )
-    bench.wait_state(100, "done")
-    (bench.folder / "hold").touch()
-    bench.add("--at", str(time.time() + 3600), "-c", "true")  # its bell has the worker look
-    eventually((bench.folder / "claimed").exists)  # and find nothing
+    eventually((bench.folder / "dry").exists)  # it has found nothing, and does not know it yet
     added = bench.add("-c", "true")
     time.sleep(0.3)  # for the worker to hear the bell before the answer
     (bench.folder / "go").touch()
