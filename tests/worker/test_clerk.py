@@ -242,6 +242,18 @@ def test_there_is_none_where_nothing_is_claimed_ahead(bench: Bench, flags: list[
     assert not (bench.folder / "asked").exists()
 
 
+def test_a_worker_that_keeps_up_has_none(bench: Bench) -> None:
+    """It would cost more than it saves, and come back with every job."""
+    worker = bench.work("-j", "4", program=program("note('asked')"), stderr=subprocess.DEVNULL)
+    with Queue(bench.db) as queue:
+        for _ in range(40):
+            queue.wait([queue.add(["true"]).id], timeout=30)
+    assert not clerks_of(worker.pid)
+    assert not (bench.folder / "asked").exists()
+    worker.terminate()
+    worker.wait(timeout=30)
+
+
 def test_signals_for_the_worker_and_its_terminal_do_not_reach_it(bench: Bench) -> None:
     """Nor has it anything open that is the worker's own: its lock, its roster, its streams."""
     bench.add("-c", "true")
