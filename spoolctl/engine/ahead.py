@@ -95,7 +95,7 @@ class Ahead:
 
     @property
     def _most_now(self) -> int:
-        if self.helped:
+        if self.helped and self.helps:
             return MOST_IF_HELPED
         if self._slots > 1:
             return MOST_AHEAD
@@ -109,7 +109,7 @@ class Ahead:
     def reserve(self) -> int:
         """How many may be left when more is to be asked for: with a clerk, as many as are started
         while that is on its way."""
-        return self.limit // 2 if self.helped else 0
+        return self.limit // 2 if self.helped and self.helps else 0
 
     @property
     def steady(self) -> bool:
@@ -117,9 +117,9 @@ class Ahead:
         return self._slots > 0 and self._waiting >= STEADY and self._met_share <= RARELY
 
     @property
-    def undisturbed(self) -> bool:
+    def helps(self) -> bool:
         """Whether a clerk that is there is worth being asked."""
-        return self._met_share <= OFTEN
+        return self._streak >= STREAK and self._met_share <= OFTEN
 
     @property
     def hold_s(self) -> float:

@@ -324,7 +324,7 @@ def outcome(
     )
 
 
-def not_started(
+def never_ran(
     attempt_id: int,
     state: AttemptState = AttemptState.ABANDONED,
     reason: Reason = Reason.WORKER_SHUTDOWN,
@@ -333,7 +333,7 @@ def not_started(
     started: bool = False,
 ) -> Outcome:
     """What to record of an attempt whose command never ran: by default that the claim is taken
-    back."""
+    back. `started`: it counts as an attempt all the same."""
     end = (None, text, 0.0, 0, NOTHING, NOTHING)
     return Outcome(attempt_id, state, reason, *end, started=started)
 

@@ -7,15 +7,16 @@ there.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
+from spoolctl.core.pauses import pause
 from spoolctl.core.records import Claimed, Cycle, Outcome, Recorded, Want
 from spoolctl.core.states import AttemptState, Reason
 from spoolctl.core.tuples import NamedTuple
-from spoolctl.engine.attempt import not_started
+from spoolctl.engine.attempt import never_ran
 from spoolctl.engine.crew import Crew, Report
 from spoolctl.engine.errand import Errand, Turn
+from spoolctl.engine.leaving import LEAVE_S
 from spoolctl.engine.loop import Deadlines, Sleeper
 from spoolctl.engine.options import WorkOptions
 from spoolctl.engine.patience import Patience
@@ -36,7 +37,8 @@ CLERK_S = 5.0
 """How long a clerk is kept that is asked for nothing, or does not answer: one that was stopped
 with the lock in its hands would keep everybody from the queue."""
 
-LEAVE_S = 1.0
+MOST_FAILURES = 3
+"""After how many errors in a row a clerk is ended: its worker tries the same after each."""
 
 NEXT_CLERK_S = 30.0
 """How soon after one was started there may be another: it may have died, or not have started."""
@@ -53,7 +55,9 @@ class Request(NamedTuple):
 class Books:
     """What one worker has claimed and recorded, and its next transaction.
 
+    `worker`: its number, once it is registered. `errand`: the one job that it is for, if it is.
     `look`: there may be something to claim. `looked`: a claim has come back with nothing.
+    `claims`, `executed` and `failed` count attempts; `last` is the one that was recorded last.
     """
 
     def __init__(
@@ -90,34 +94,39 @@ class Books:
         self.failed = 0
         self.last: tuple[Claimed, Outcome, Recorded] | None = None
         self._settled: list[tuple[Claimed, Outcome, Recorded]] = []  # not told yet
-        # For an errand, a single job or a ceiling nothing is claimed ahead: it would wait.
+        # Who may claim so many jobs and no more has to know what it has claimed.
         self._may_have_clerk = may_have_clerk and options.most_claims is None
         self._clerk: Clerk | None = None
         self._clerk_at = 0.0
         self._sent: Request | None = None
-        self._strays = False  # a clerk that has died may have claimed something
+        self._claimed = False  # in this turn
+        self._failures = 0  # of the clerk, in a row
+        self._strays = False  # a clerk that has died, or failed, may have claimed something
 
     @property
     def on_its_way(self) -> bool:
         """Whether the answer to a request is outstanding."""
         return self._sent is not None or self._strays
 
-    def turn(self, *, stopping: bool) -> tuple[Claimed, ...]:
-        """Record what has ended and claim what comes next, if it is time; returns what was claimed.
+    def turn(self, *, stopping: bool) -> bool:
+        """Record what has ended and claim what comes next, if it is time; whether anything was
+        claimed. The crew has it then.
 
-        `stopping`: nothing more is to be claimed.
+        `stopping`: nothing more is to be claimed, and what was on its way goes back.
         """
-        if self._try.failure is not None or (self._strays and not self._take_back_strays()):
-            return ()
-        claimed: tuple[Claimed, ...] = ()
-        if self._clerk is not None and not self._clerk.ready:
-            claimed = self._hear(self._clerk)
-        if self._sent is not None:
-            return claimed
-        request = self._request(stopping)
-        if request is None or self._ask_clerk(request):
-            return claimed
-        return claimed + self._by_ourselves(request)
+        if self._try.failure is not None:
+            return False
+        self._claimed = False
+        clerk = self._clerk
+        # An answer first: what has been claimed counts in the next request.
+        answered = clerk is None or clerk.ready or self._hear(clerk)
+        if stopping:
+            self._crew.give_back_unstarted()
+        if self._sent is None and (not self._strays or self._take_back_strays()):
+            request = self._request(stopping)
+            if request is not None and not (answered and self._ask_clerk(request)):
+                self._by_ourselves(request)
+        return self._claimed
 
     def _request(self, stopping: bool) -> Request | None:
         """What to ask for now; None for nothing."""
@@ -158,27 +167,24 @@ class Books:
             self._deadlines.sooner("look", now.mono + self._options.poll_interval_s)
         return False
 
-    def _by_ourselves(self, request: Request) -> tuple[Claimed, ...]:
+    def _by_ourselves(self, request: Request) -> None:
         outcomes = [report.outcome for report in request.reports]
         now = self._clock.now()
-        since = self._patience.since("cycle")
+        since = self._patience.since("cycle") or request.since_mono
         cycle = self._try(
             "cycle", lambda: self._store.cycle(self.worker, outcomes, request.want, now=now)
         )
         if cycle is None:
-            return ()
-        waited = cycle.waited or since is not None
-        if since is not None:
-            request = request._replace(since_mono=since)
+            return
         if request.want is not None:
             self.look = False
-        return self._done(request, cycle._replace(waited=waited))
+        waited = cycle.waited or since != request.since_mono
+        self._done(request, cycle, waited, self._mono() - since)
 
-    def _done(self, request: Request, cycle: Cycle) -> tuple[Claimed, ...]:
-        """The transaction has happened; returns what it claimed."""
+    def _done(self, request: Request, cycle: Cycle, waited: bool, took_s: float) -> None:
+        """The transaction has happened, in so many seconds. What it claimed is the crew's."""
         reports, want = request.reports, request.want
-        mono = self._mono()
-        self._crew.recorded(len(reports), cycle.waited, mono - request.since_mono)
+        self._crew.recorded(len(reports), waited, took_s)
         for report, recorded in zip(reports, cycle.recorded, strict=True):
             self._settle(report, recorded)
         if reports:
@@ -186,14 +192,15 @@ class Books:
             if any(report.outcome.reason is Reason.WORKER_SHUTDOWN for report in reports):
                 self._station.offer()
         self.claims += len(cycle.claimed)
+        self._claimed = self._claimed or bool(cycle.claimed)
+        self._crew.take(cycle.claimed)
         if want is not None:
             self.look = self.look or len(cycle.claimed) == want.limit
             self.looked = not cycle.claimed
             if len(cycle.claimed) < want.limit:
                 self._crew.ahead.ran_dry()
-            pause = min(self._options.poll_interval_s, _or(cycle.next_due_s, LONGEST_SLEEP_S))
-            self._deadlines.set("look", request.since_mono + pause)
-        return cycle.claimed
+            pause_s = min(self._options.poll_interval_s, _or(cycle.next_due_s, LONGEST_SLEEP_S))
+            self._deadlines.set("look", request.since_mono + pause_s)
 
     def _settle(self, report: Report, recorded: Recorded) -> None:
         """After the commit: what cannot wait until the next commands have been started."""
@@ -220,16 +227,21 @@ class Books:
     # -- the clerk ----------------------------------------------------------------------
 
     def _ask_clerk(self, request: Request) -> bool:
-        """Whether the clerk sees to it: not to a mere look at the queue, or it would stay for
-        as long as its worker looks around."""
-        clerk = self._clerk
-        if not request.reports:
+        """Whether the clerk sees to it.
+
+        Not to a mere look at the queue, or it would stay for as long as its worker looks around;
+        and not while survivors are to be recorded, at whose place in the roster a guardian would
+        take them for what has to go: that is to be short.
+        """
+        if not request.reports or any(one.outcome.survivors != 0 for one in request.reports):
             return False
+        clerk = self._clerk
         if clerk is None:
             if self._may_have_clerk and self._crew.ahead.steady:
                 self._engage()
             return False
-        if not (clerk.ready and self._crew.ahead.undisturbed):
+        waits = self._patience.since("cycle") is not None  # it will be said when that is over
+        if not clerk.ready or waits or not self._crew.ahead.helps:
             return False
         from spoolctl.engine.clerk import ClerkGone
 
@@ -237,7 +249,7 @@ class Books:
             if not clerk.ask([report.outcome for report in request.reports], request.want):
                 return False
         except ClerkGone:
-            clerk.kill()
+            self._end(clerk)
             return False
         self._sent = request
         if request.want is not None:
@@ -253,41 +265,56 @@ class Books:
         try:
             from spoolctl.engine.clerk import Clerk
 
-            self._clerk = Clerk.start(self._store.path, self.worker)
-        except (ImportError, OSError):  # short of something: then without
+            clerk = Clerk.start(self._store.path, self.worker)
+        except Exception:  # short of something, or removed or replaced on the disk: then without
             return
-        self._crew.accompany(self._clerk.pid, self._clerk_ended)
-        self._sleeper.add(self._clerk.fd)
+        self._clerk, self._failures = clerk, 0
+        self._crew.accompany(clerk.pid, self._clerk_ended)
         self._deadlines.set("clerk", mono + CLERK_S)
+        try:
+            self._sleeper.add(clerk.fd)
+        except OSError:
+            self._end(clerk)
 
-    def _hear(self, clerk: Clerk) -> tuple[Claimed, ...]:
-        """What the clerk has to say, if anything; returns what it has claimed."""
+    def _hear(self, clerk: Clerk) -> bool:
+        """Take note of what the clerk has to say, if anything; whether there is a request that
+        it may be asked for now: after an error its worker tries by itself."""
         from spoolctl.engine.clerk import ClerkFailed, ClerkGone
 
         try:
-            cycle = clerk.answer()
+            answer = clerk.answer()
         except ClerkFailed:
-            request, self._sent = self._sent, None
-            self.look = True
-            return self._by_ourselves(request) if request is not None else ()
+            self._sent, self._strays = None, True
+            self._failures += 1
+            if self._failures >= MOST_FAILURES:
+                self._end(clerk)
+            return False
         except ClerkGone:
-            self._sleeper.remove(clerk.fd)
-            clerk.kill()
-            return ()
-        self._crew.ahead.helped = True
+            self._end(clerk)
+            return False
         request = self._sent
-        if cycle is None or request is None:
-            return ()
-        self._sent = None
-        return self._done(request, cycle)
+        if answer is not None and request is not None:
+            if len(answer.cycle.recorded) != len(request.reports):
+                self._end(clerk)
+                return False
+            self._sent, self._failures = None, 0
+            self._done(request, answer.cycle, answer.cycle.waited, answer.took_s)
+        self._crew.ahead.helped = clerk.ready or self._crew.ahead.helped
+        return True
+
+    def _end(self, clerk: Clerk) -> None:
+        """It is of no use any more. What it was at counts when it is collected."""
+        clerk.ready = False
+        self._crew.ahead.helped = False
+        self._sleeper.remove(clerk.fd)
+        clerk.kill()
 
     def dismiss_clerk(self) -> None:
-        """It has not been asked, or has not answered, for long."""
-        if self._clerk is None:
-            return
-        if self._clerk.ready:
-            self._clerk_at = 0.0  # nothing was wrong with it
-        self._clerk.kill()
+        """It has not been asked, or has not answered, for long; or the queue is gone."""
+        if self._clerk is not None:
+            if self._clerk.ready:
+                self._clerk_at = 0.0  # nothing was wrong with it
+            self._end(self._clerk)
 
     def _clerk_ended(self) -> None:
         """It was collected: nothing that it was at can happen any more."""
@@ -303,39 +330,46 @@ class Books:
             self._strays = self.look = True
 
     def _take_back_strays(self) -> bool:
-        """Give back what the dead clerk had claimed without a word; False if that has to wait.
+        """Give back what was claimed by the clerk without a word; False if that has to wait.
 
         What it had recorded is recorded once more, which changes nothing.
         """
         living = self._try("strays", lambda: self._store.living(self.worker))
         if living is None:
             return False
-        strays = [not_started(attempt_id) for attempt_id in living - self._crew.attempts]
+        strays = [never_ran(attempt_id) for attempt_id in living - self._crew.attempts]
         if strays:
             now = self._clock.now()
             done = self._try("strays", lambda: self._store.finish(self.worker, strays, now=now))
             if done is None:
                 return False
             self._station.offer()
+            self.look = True
         self._strays = False
         return True
 
     def close(self) -> None:
-        """The worker leaves. What the clerk is at is done or not, but it does nothing any more."""
+        """The worker leaves. What the clerk is at is awaited for a moment; then it does nothing
+        any more, and what nobody has heard of goes back."""
         clerk, self._clerk = self._clerk, None
-        if clerk is not None:
-            self._sleeper.remove(clerk.fd)
-            self._crew.children.release(clerk.pid)
-            clerk.close(LEAVE_S)
-        if self._sent is not None or self._strays:
-            self._take_back_strays()
-
-
-def processors() -> int:
-    """On how many processors this process may run."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        if clerk is None:
+            return
+        until = self._mono() + LEAVE_S
+        while self._sent is not None and not clerk.ready and self._mono() < until:
+            if not self._hear(clerk):
+                break
+            pause(0.001)
+        self._sleeper.remove(clerk.fd)
+        self._crew.children.release(clerk.pid)
+        if not clerk.collected():
+            clerk.kill()
+        if not clerk.close(LEAVE_S):
+            return  # in the hands of the kernel: what it may still do is a reaper's to see to
+        if self._sent is None and not self._strays and not self._crew.unstarted:
+            return
+        if self._take_back_strays():
+            self._crew.give_back_unstarted()
+            self._by_ourselves(Request(tuple(self._crew.reports), None, self._mono()))
 
 
 def _or(value: float | None, default: float) -> float:

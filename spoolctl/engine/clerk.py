@@ -9,18 +9,19 @@ may be killed at any moment, and its worker only has to be sure that it is dead.
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import pickle
-import signal
 import sys
 import time
 from contextlib import suppress
 
-from spoolctl.core.pauses import pause
 from spoolctl.core.records import Cycle, Outcome, Want
+from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine.clock import SystemClock
-from spoolctl.process.companion import settle, start_companion
+from spoolctl.process.companion import Companion, detach, start_companion
+from spoolctl.process.spawn import die_with_parent
 from spoolctl.store import open_store
 from spoolctl.version import __version__
 
@@ -36,7 +37,8 @@ WAIT_S = 0.5
 """How long a clerk waits for the lock before its worker has to see to it by itself."""
 
 LONGEST_BYTES = 32 * 1024
-"""What is longer is no message for a clerk: a pipe may take no more at a time (pipe(7))."""
+"""What is longer is no message for a clerk. It must fit into an empty pipe, as nobody waits for
+room in it: that has 64 KiB on Linux as a rule, and 16 to 64 on macOS, where it grows."""
 
 _REQUESTS, _ANSWERS = 3, 4
 _LENGTH_BYTES = 4
@@ -44,28 +46,37 @@ _CHUNK_BYTES = 1 << 16
 _READY = "ready"
 _FAILED = "failed"
 
-_clerks: set[Clerk] = set()
-
 
 class ClerkGone(Exception):
     """It has ended, or is of no use and has to be; what it was asked for may be done or not."""
 
 
 class ClerkFailed(Exception):
-    """It could not do what it was asked for, and nothing of that was done."""
+    """It met an error at what it was asked for, and can be asked again."""
 
 
-class Clerk:
-    """The worker's side of its clerk. `pid` is its process, `fd` readable when it has answered."""
+class Answer(NamedTuple):
+    """What came of a request, and for how many seconds the clerk was at it."""
+
+    cycle: Cycle
+    took_s: float
+
+
+class Clerk(Companion):
+    """The worker's side of its clerk.
+
+    `fd` is readable when it has answered. `ready`: it may be asked; not while it starts, nor
+    while it is at work.
+    """
 
     def __init__(self, pid: int, requests: int, answers: int) -> None:
-        self.pid = pid
+        super().__init__(pid, [requests, answers])
         self.fd = answers
-        self.ready = False  # to be asked; False while it starts, and while it is at work
+        self.ready = False
         self._requests = requests
+        self._longest = min(LONGEST_BYTES, _room_in(requests))
+        self._started = False
         self._input = b""
-        self._open = True
-        _clerks.add(self)
 
     @classmethod
     def start(cls, db_path: str, worker: int) -> Clerk:
@@ -99,10 +110,12 @@ class Clerk:
         Raises:
             ClerkGone: it could not be told.
         """
-        text = pickle.dumps((tuple(outcomes), want), pickle.HIGHEST_PROTOCOL)
-        if len(text) > LONGEST_BYTES:
+        sizes = [len(each.data or b"") for one in outcomes for each in (one.stdout, one.stderr)]
+        if sum(sizes) > self._longest:
             return False
-        message = len(text).to_bytes(_LENGTH_BYTES, "little") + text
+        message = _packed((tuple(outcomes), want))
+        if len(message) > self._longest:
+            return False
         try:
             written = os.write(self._requests, message)
         except OSError as error:
@@ -112,23 +125,27 @@ class Clerk:
         self.ready = False
         return True
 
-    def answer(self) -> Cycle | None:
+    def answer(self) -> Answer | None:
         """What came of it; None: nothing yet, or it has only just become ready.
 
         Raises:
-            ClerkFailed: nothing came of it.
+            ClerkFailed: an error came of it.
             ClerkGone: it has ended, or says what cannot be understood.
         """
         message = self._message()
         if message is None:
             return None
-        self.ready = True
-        if message == _READY:
+        if message == _READY and not self._started:
+            self.ready = self._started = True
             return None
-        if message == _FAILED:
-            raise ClerkFailed
-        if not isinstance(message, Cycle):
+        if not self._started:
             raise ClerkGone
+        if message == _FAILED:
+            self.ready = True
+            raise ClerkFailed
+        if not isinstance(message, Answer):
+            raise ClerkGone
+        self.ready = True
         return message
 
     def _message(self) -> object:
@@ -146,56 +163,26 @@ class Clerk:
             raise ClerkGone from error
         raise ClerkGone
 
-    def kill(self) -> None:
-        """End it at once. To be called only while it is not collected."""
-        with suppress(OSError):
-            os.kill(self.pid, signal.SIGKILL)
 
-    def let_go(self) -> None:
-        """Close our ends: one that is at work ends when that is done. May be called twice."""
-        if self._open:
-            self._open = False
-            _clerks.discard(self)
-            os.close(self._requests)
-            os.close(self.fd)
-
-    def close(self, timeout_s: float) -> bool:
-        """Let it finish what it is at, collect it; whether that is over.
-
-        One with nothing in hand is not waited for; nor, after `timeout_s`, one that is stuck.
-        """
-        if self.ready:
-            self.kill()
-        self.let_go()
-        until = time.monotonic() + timeout_s
-        while not self._collect():
-            if time.monotonic() >= until:
-                self.kill()
-                if time.monotonic() >= until + timeout_s:
-                    return False
-            pause(0.0005)
-        return True
-
-    def _collect(self) -> bool:
-        try:
-            return os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
-        except ChildProcessError:  # collected by the worker's loop
-            return True
+def _room_in(pipe: int) -> int:
+    """How many bytes an empty pipe takes; users with many pipes get small ones (pipe(7))."""
+    try:
+        return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+    except (AttributeError, OSError):  # not Linux
+        return LONGEST_BYTES
 
 
-def _forget_copies() -> None:
-    # A forked copy of the worker would keep its clerk alive after the worker's death.
-    for clerk in list(_clerks):
-        clerk.let_go()
-
-
-os.register_at_fork(after_in_child=_forget_copies)
+def _packed(message: object) -> bytes:
+    text = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
 
 
 def main() -> None:
     """The clerk's own process. Ends when nobody can ask it for anything any more."""
     path, worker, version, parent = sys.argv[2:6]
-    settle(_ANSWERS)
+    detach(_ANSWERS)
+    # Its pipe tells as well, but not one that is stopped with the lock in its hands.
+    die_with_parent()
     if version != __version__:  # upgraded since the worker was started
         return
     with suppress(BrokenPipeError):
@@ -212,8 +199,10 @@ def _serve(path: str, worker: int, parent: int) -> None:
             if os.getppid() != parent:  # what the dead had asked for is others' business by now
                 return
             outcomes, want = request
+            began = time.monotonic()
             try:
-                answer: object = store.cycle(worker, outcomes, want, now=clock.now())
+                cycle = store.cycle(worker, outcomes, want, now=clock.now())
+                answer: object = Answer(cycle, time.monotonic() - began)
             except Exception:  # the worker tries the same, and learns why
                 answer = _FAILED
             _say(answer)
@@ -240,7 +229,6 @@ def _read(length: int) -> bytes:
 
 
 def _say(message: object) -> None:
-    text = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    left = memoryview(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+    left = memoryview(_packed(message))
     while left:
         left = left[os.write(_ANSWERS, left) :]

@@ -122,11 +122,6 @@ class Crew:
         return len(self._free) + self.ahead.limit - len(self.unstarted)
 
     @property
-    def record_s(self) -> float:
-        """How long a transaction takes as a rule, with its wait for the lock."""
-        return self.ahead.record_s
-
-    @property
     def attempts(self) -> frozenset[int]:
         """The attempts that it knows of, and that are not recorded."""
         ids = [one.attempt_id for one in self.running]
@@ -158,13 +153,12 @@ class Crew:
 
     # -- starting -----------------------------------------------------------------------
 
-    def start(self, claimed: Iterable[Claimed] = ()) -> None:
+    def start(self) -> None:
         """Start what was claimed, as far as there are slots; what cannot be is reported.
 
         Nothing while an end waits to be recorded that leaves survivors: its place in the roster
         names them, and until then they are no success's to leave.
         """
-        self.take(claimed)
         self._short = False
         blocked = any(report.outcome.survivors != 0 for report in self.reports)
         while self.unstarted and self._free and not blocked:
@@ -298,7 +292,7 @@ class Crew:
         reason: Reason,
         text: str,
     ) -> None:
-        outcome = attempt.not_started(claimed.attempt_id, state, reason, text, started=True)
+        outcome = attempt.never_ran(claimed.attempt_id, state, reason, text, started=True)
         self.reports.append(Report(outcome, claimed, None))
 
     # -- watching -----------------------------------------------------------------------
@@ -377,7 +371,7 @@ class Crew:
         for one in list(some):
             self.unstarted.remove(one)
             self.reports.append(
-                Report(attempt.not_started(one.claimed.attempt_id), one.claimed, None)
+                Report(attempt.never_ran(one.claimed.attempt_id), one.claimed, None)
             )
 
     def lose(self, lost: Collection[int]) -> None:

@@ -117,7 +117,7 @@ class Station:
         """Whether the child that has ended was the guardian (it is due for replacement)."""
         if self._guardian is None or pid != self._guardian.pid:
             return False
-        self._guardian.abandon()
+        self._guardian.let_go()
         self._guardian = None
         return True
 
@@ -125,8 +125,8 @@ class Station:
         """The worker starts nothing any more: end the guardian if nothing is announced."""
         if self._guardian is not None:
             children.release(self._guardian.pid)
-            if self.roster.is_empty:
-                self._guardian.dismiss()
+            if self.roster.is_empty and not self._guardian.collected():
+                self._guardian.kill()
 
     def close(self, children: Children, *, unlink: bool = True) -> None:
         """Take everything down. The guardian ends what is still announced, if anything is.

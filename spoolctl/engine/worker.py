@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from spoolctl.core.records import Instant, NewWorker
 from spoolctl.engine import sweep
 from spoolctl.engine.attempt import line_of
-from spoolctl.engine.books import LONGEST_SLEEP_S, Books, processors
+from spoolctl.engine.books import LONGEST_SLEEP_S, Books
 from spoolctl.engine.clock import SystemClock, mono
 from spoolctl.engine.crew import Crew
 from spoolctl.engine.errand import Errand
@@ -77,7 +77,7 @@ class Worker:
         self._clock = clock or SystemClock()
         self._mono = mono if clock is None else lambda: clock.now().mono
         # A clerk has the machine's clock.
-        self._may_have_clerk = clock is None and processors() > 1
+        self._may_have_clerk = clock is None and _processors() > 1
         self._evidence = evidence or Evidence(store.path)
         self._deadlines = Deadlines()
         self._stops_seen = 0
@@ -138,7 +138,7 @@ class Worker:
             self._deadlines,
             self._patience,
             self._mono,
-            lambda: self._crew.record_s,
+            lambda: self._crew.ahead.record_s,
             self._give_up,
         )
         self._sleeper = Sleeper([self._signals.fd, *self._station.bell_fds()])
@@ -225,6 +225,8 @@ class Worker:
         return self._options.heartbeat_interval_s
 
     def _leave(self) -> None:
+        if self._id:
+            self._tidy()
         worker = self._id if self._id and self._try.failure is None else None
         clock, patience, log = self._clock, self._patience, self._log
         leave(self._store, worker, self._station, self._crew, clock, patience, log)
@@ -449,19 +451,16 @@ class Worker:
         The caller says why, once the worker has ended (`WorkResult.failure`).
         """
         self._reaper.stop()
+        self._books.dismiss_clerk()
         if self._crew.running:
             self._log("spoolctl: the queue cannot be used any more; ending running jobs")
         self._crew.abandon()
 
     def _record_and_claim(self) -> None:
         """What has ended, and what comes next: in one transaction, by us or by the clerk."""
-        claimed = self._books.turn(stopping=self._stops_seen > 0)
-        self._crew.take(claimed)
-        if claimed and self._overtaken:
+        if self._books.turn(stopping=self._stops_seen > 0) and self._overtaken:
             self._overtaken = False
             self._check_lost()  # again: what was canceled may have been on its way to us then
-        if self._stops_seen:
-            self._crew.give_back_unstarted()
 
     def _tidy(self) -> None:
         """Say what was recorded, and remove what now is in the database.
@@ -476,15 +475,17 @@ class Worker:
     # -- the end ------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
-        if self._crew.running:
-            # Trees that cannot be ended must not keep a worker that has to go.
-            return (self._try.failure is not None or self._hurried) and self._crew.all_stuck()
-        if self._try.failure is not None:
+        failed = self._try.failure is not None
+        if self._crew.running and not ((failed or self._hurried) and self._crew.all_stuck()):
+            return False
+        if failed:
             return True
         if self._crew.reports or self._books.on_its_way:
             if self._stops_seen > 2:
                 self._deadlines.sooner("give_in", self._mono() + GIVE_IN_S)
             return self._gives_in
+        if self._crew.running:  # trees that cannot be ended: they must not keep who has to go
+            return True
         if self._crew.unstarted:
             return False
         if self._stops_seen:
@@ -527,6 +528,13 @@ class Worker:
             done = self._books.executed - self._books.failed
             self._progress(done, self._books.failed, len(self._crew.running), left)
         self._deadlines.set("progress", self._clock.now().mono + PROGRESS_S)
+
+
+def _processors() -> int:
+    """On how many processors this process may run."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def run_worker(

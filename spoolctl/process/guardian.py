@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import time
 
-from spoolctl.core.pauses import pause
-from spoolctl.process.companion import settle, start_companion
+from spoolctl.process.companion import Companion, detach, start_companion
 from spoolctl.process.roster import read_roster
 from spoolctl.process.search import Target
 from spoolctl.process.tree import end_all
@@ -23,16 +21,13 @@ _PIPE, _ROSTER, _GUARD = 3, 4, 5
 _LONGEST_S = 3600.0
 _NICE = -20  # the little that is to be done comes before what keeps the machine busy
 
-_guardians: set[Guardian] = set()
 
+class Guardian(Companion):
+    """The guardian of this worker. Let go of, it ends what the roster lists.
 
-class Guardian:
-    """The guardian of this worker. `pid` is its process."""
-
-    def __init__(self, pid: int, pipe: int) -> None:
-        self.pid = pid
-        self._pipe: int | None = pipe
-        _guardians.add(self)
+    It may be killed only while that is nothing, and nothing is announced any more. One whose
+    worker was quick is still starting then, and would take longer to find out by itself.
+    """
 
     @classmethod
     def start(
@@ -71,54 +66,7 @@ class Guardian:
         finally:
             for fd in opened:
                 os.close(fd)
-        return cls(pid, writing)
-
-    def abandon(self) -> None:
-        """Let go of a guardian that has ended, or that shall end its attempts now."""
-        if self._pipe is not None:
-            os.close(self._pipe)
-            self._pipe = None
-            _guardians.discard(self)
-
-    def dismiss(self) -> None:
-        """End the guardian as it is, for want of anything that it should end.
-
-        Only while the roster lists nothing, and nothing is announced any more. One whose
-        worker was quick is still starting then, and would take longer to find out.
-        """
-        if not self._collect():
-            with contextlib.suppress(OSError):
-                os.kill(self.pid, signal.SIGKILL)
-
-    def close(self, timeout_s: float) -> bool:
-        """Let the guardian finish and collect it; whether it ended in time.
-
-        It ends at once if it was dismissed, or if the roster lists nothing any more.
-        """
-        self.abandon()
-        until = time.monotonic() + timeout_s
-        pause_s = 0.0002
-        while not self._collect():
-            if time.monotonic() >= until:
-                return False
-            pause(pause_s)
-            pause_s = min(2 * pause_s, 0.02)
-        return True
-
-    def _collect(self) -> bool:
-        try:
-            return os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
-        except ChildProcessError:  # collected by the worker's loop
-            return True
-
-
-def _abandon_copies() -> None:
-    # A forked copy of the worker would keep the pipe open after the worker's death.
-    for guardian in list(_guardians):
-        guardian.abandon()
-
-
-os.register_at_fork(after_in_child=_abandon_copies)
+        return cls(pid, [writing])
 
 
 def _open_roster(path: str, fd: int | None) -> int:
@@ -135,7 +83,7 @@ def _open_roster(path: str, fd: int | None) -> int:
 def main() -> None:
     """The guardian's own process. Wakes up once: when its worker is gone."""
     folder, grace_s = sys.argv[2], float(sys.argv[3])
-    settle(_GUARD)
+    detach(_GUARD)
     while os.read(_PIPE, 4096):
         pass
     with contextlib.suppress(OSError):  # not everybody may

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ALL_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _TEMPORARY = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
-_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
 _LOCK_FD = 199
 """Where a command has its lock: above what shells use (0-9, 10 and up, 63 and down, 255)."""
@@ -101,6 +102,14 @@ def prepare_signals() -> Callable[[], None]:
 def become_subreaper() -> bool:
     """Make orphans below this process its children (prctl(2)); whether that is possible."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> bool:
+    """Have the kernel kill this process when its parent dies (prctl(2)); whether it will.
+
+    It does not for a parent that has died already: look at getppid(2) afterwards.
+    """
+    return _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def resign_as_subreaper() -> None:

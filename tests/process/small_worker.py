@@ -62,7 +62,7 @@ print(json.dumps({"guardian": guardian.pid, "attempts": pids}), flush=True)
 for line in sys.stdin:
     if line == "replace\n":
         os.waitpid(guardian.pid, 0)
-        guardian.abandon()
+        guardian.let_go()
         guardian = guard()
         answer = guardian.pid
     elif line == "move\n":
@@ -84,7 +84,7 @@ for line in sys.stdin:
         for slot in range(count):
             roster.clear(slot)
         if line == "dismiss\n":
-            guardian.dismiss()
+            guardian.kill()
         answer = guardian.close(5)
         roster.close(unlink=True)
     print(json.dumps(answer), flush=True)

@@ -329,7 +329,7 @@ def test_one_that_has_ended_by_itself_is_dismissed_without_a_signal(
     os.kill(guardian.pid, signal.SIGKILL)
     os.waitpid(guardian.pid, 0)
     monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a signal for nobody knows whom"))
-    guardian.dismiss()
+    guardian.kill()
     assert guardian.close(0)
     roster.close(unlink=True)
 

@@ -102,19 +102,19 @@ def test_a_clerk_is_worth_it_after_many_short_commands_and_with_nobody_in_the_wa
         assert not ahead.steady
         ahead.ended(0.0)
     assert ahead.steady
-    assert ahead.undisturbed
+    assert ahead.helps
     ahead.recorded(met_others=True, took_s=0.0)
     assert ahead.steady  # once is nothing
     while ahead.steady:
         ahead.recorded(met_others=True, took_s=0.0)
-    assert ahead.undisturbed  # one that is there goes on for a while
+    assert ahead.helps  # one that is there goes on for a while
     for _ in range(8):
         ahead.recorded(met_others=True, took_s=0.0)
-    assert not ahead.undisturbed
+    assert not ahead.helps
     for _ in range(30):
         ahead.recorded(met_others=False, took_s=0.0)
     assert ahead.steady
-    assert ahead.undisturbed
+    assert ahead.helps
     ahead.ran_dry()  # it keeps up with what is added
     assert not ahead.steady
     assert ahead.limit

@@ -333,8 +333,10 @@ def test_the_place_of_survivors_is_not_taken_before_they_are_recorded(hand: Hand
     held = [hand.held]
     for survivors in (1, None):
         crew.reports[:] = [Report(success(hand.ended, survivors=survivors), hand.ended, None)]
-        crew.start(held)
-        crew.start(held := [])
+        crew.take(held)
+        crew.start()
+        crew.take(held := [])
+        crew.start()
         assert not hand.started
     crew.reports[:] = [Report(success(hand.ended, survivors=0), hand.ended, None)]
     crew.start()
@@ -348,11 +350,13 @@ def test_nothing_that_happens_prolongs_the_wait(
     crew, deadlines = hand.crew, hand.deadlines
     slots = crew._free
     monkeypatch.setattr(crew, "_free", [])
-    crew.start([hand.held])
+    crew.take([hand.held])
+    crew.start()
     assert deadlines.next_mono() == hand.mono + HOLD_S
     hand.mono += HOLD_S / 2
     crew.start()
-    crew.start([hand.other])
+    crew.take([hand.other])
+    crew.start()
     assert deadlines.next_mono() == 100.0 + HOLD_S
     monkeypatch.setattr(
         Crew, "_start", lambda _, claimed: hand.started.append(crew._free.pop().index)
@@ -394,7 +398,8 @@ def test_a_worker_short_of_resources_keeps_no_more_than_it_has_slots_for(
     monkeypatch.setattr(Crew, "_start", refuse)
     crew = hand.crew
     hand.see_short_commands()
-    crew.start([hand.held, hand.other])
+    crew.take([hand.held, hand.other])
+    crew.start()
     assert [one.claimed for one in crew.unstarted] == [hand.held]
     assert [report.claimed for report in crew.reports] == [hand.other]
     crew.start()  # the next turn, in which what goes back is recorded
@@ -410,7 +415,8 @@ def test_slots_that_are_spoken_for_are_not_offered_again(hand: Hand) -> None:
     crew = hand.crew
     assert (crew.free, crew.room) == (1, 1)
     crew.reports[:] = [Report(success(hand.ended, survivors=1), hand.ended, None)]
-    crew.start([hand.held])  # which has to wait for the survivors
+    crew.take([hand.held])
+    crew.start()  # which has to wait for the survivors
     hand.see_short_commands()
     assert (crew.free, crew.room) == (0, 1)
 
@@ -419,7 +425,8 @@ def test_what_waits_for_survivors_alone_does_not_keep_the_worker_awake(hand: Han
     """As long as they cannot be recorded (a locked queue), for more than a held job may wait."""
     crew = hand.crew
     crew.reports[:] = [Report(success(hand.ended, survivors=1), hand.ended, None)]
-    crew.start([hand.held])
+    crew.take([hand.held])
+    crew.start()
     hand.mono += HOLD_S * 2
     crew.start()
     assert hand.deadlines.next_mono() is None
@@ -429,9 +436,9 @@ def test_who_has_to_hurry_does_not_mind_the_crowd(hand: Hand) -> None:
     """A second after a third stop request results are given up: until then it looks often."""
     for _ in range(20):
         hand.crew.recorded(0, met_others=True, took_s=0.2)
-    assert hand.crew.record_s > 0.1
+    assert hand.crew.ahead.record_s > 0.1
     hand.crew.shut_down()
-    assert hand.crew.record_s == 0.0
+    assert hand.crew.ahead.record_s == 0.0
 
 
 class Gathering:
@@ -441,7 +448,8 @@ class Gathering:
         self.hand, self.crew = hand, hand.crew
         monkeypatch.setattr(self.crew, "_free", [])
         hand.see_short_commands()
-        self.crew.start([hand.held])
+        self.crew.take([hand.held])
+        self.crew.start()
         self.crew.reports.append(Report(success(hand.ended), hand.ended, None))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import sqlite3
 import subprocess
@@ -18,7 +19,7 @@ from spoolctl import Queue
 from spoolctl.core.records import Want
 from spoolctl.engine import clerk as clerks
 from spoolctl.engine.ahead import MOST_IF_HELPED
-from spoolctl.engine.clerk import Clerk, ClerkFailed, ClerkGone
+from spoolctl.engine.clerk import Answer, Clerk, ClerkFailed, ClerkGone
 from tests.conformance.kit import Clock, Desk, success
 from tests.helpers import eventually
 from tests.worker.conftest import Bench, alive
@@ -408,7 +409,7 @@ def test_a_fork_of_the_worker_does_not_keep_it_alive(bench: Bench) -> None:
 import os
 from spoolctl.engine import books
 done = books.Books._done
-def forks(self, request, cycle):
+def forks(self, *args):
     if self._clerk is not None and not os.path.exists("child"):
         pid = os.fork()
         if pid == 0:
@@ -416,7 +417,7 @@ def forks(self, request, cycle):
             time.sleep(60)
             os._exit(0)
         open("child.new", "w").write(str(pid)); os.rename("child.new", "child")
-    return done(self, request, cycle)
+    return done(self, *args)
 books.Books._done = forks
 """
     worker = bench.work("-j", "4", program=program("", fork), stderr=subprocess.DEVNULL)
@@ -477,17 +478,11 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(open_store(str(tmp_path / "queue.db"), create=True, wait_s=1.0), Clock())
 
 
-def hear(clerk: Clerk) -> object:
+def hear(clerk: Clerk) -> Answer | None:
     """Its next answer; None where it has become ready."""
-    eventually(lambda: select_one(clerk.fd), what="an answer")
+    eventually(lambda: select.select([clerk.fd], [], [], 0)[0], what="an answer")
     answer = clerk.answer()
     return answer if answer is not None or clerk.ready else hear(clerk)
-
-
-def select_one(fd: int) -> bool:
-    import select
-
-    return bool(select.select([fd], [], [], 0)[0])
 
 
 def test_it_records_and_claims_in_one_transaction(desk: Desk) -> None:
@@ -501,14 +496,13 @@ def test_it_records_and_claims_in_one_transaction(desk: Desk) -> None:
         assert clerk.ready
         assert clerk.ask([success(first)], Want(2, ("default",)))
         assert not clerk.ready
-        done = hear(clerk)
-        assert [one.job_id for one in done.claimed] == [2, 3]  # type: ignore[attr-defined]
-        assert [one.job_id for one in done.recorded] == [1]  # type: ignore[attr-defined]
+        answer = hear(clerk)
+        assert answer is not None
+        done = answer.cycle
+        assert [one.job_id for one in done.claimed] == [2, 3]
+        assert [one.job_id for one in done.recorded] == [1]
         assert clerk.ready
-        assert desk.store.living(desk.me) == {
-            one.attempt_id
-            for one in done.claimed  # type: ignore[attr-defined]
-        }
+        assert desk.store.living(desk.me) == {one.attempt_id for one in done.claimed}
         assert not clerk.ask([success(first)._replace(error="x" * clerks.LONGEST_BYTES)], None)
         assert clerk.ready
     finally:
@@ -524,7 +518,9 @@ def test_it_says_when_it_could_not(desk: Desk) -> None:
             other.execute("BEGIN IMMEDIATE")
             desk_job = Want(1, ("default",))
             assert clerk.ask([], desk_job)
-            assert getattr(hear(clerk), "claimed", None) == ()  # nothing there: no lock is needed
+            answer = hear(clerk)
+            assert answer is not None
+            assert answer.cycle.claimed == ()  # nothing there: no lock is needed
         desk.add()
         with closing(sqlite3.connect(desk.store.path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -533,7 +529,9 @@ def test_it_says_when_it_could_not(desk: Desk) -> None:
                 hear(clerk)
         assert clerk.ready
         assert clerk.ask([], desk_job)
-        assert len(getattr(hear(clerk), "claimed", ())) == 1
+        answer = hear(clerk)
+        assert answer is not None
+        assert len(answer.cycle.claimed) == 1
     finally:
         assert clerk.close(10.0)
 
