@@ -89,6 +89,13 @@ def test_with_a_clerk_there_is_enough_to_start_while_it_is_at_work(slots: int) -
             ahead.recorded(met_others=False, took_s=took_s)
         assert ahead.limit == MOST_IF_HELPED == ahead.most
         assert ahead.reserve == MOST_IF_HELPED // 2
+    for _ in range(20):
+        ahead.recorded(met_others=True, took_s=0.0)
+    assert not ahead.helps  # in a crowd it is not asked, and changes nothing
+    assert ahead.limit == (MOST_FOR_ONE_SLOT if slots == 1 else MOST_AHEAD)
+    assert ahead.reserve == 0
+    for _ in range(100):
+        ahead.recorded(met_others=False, took_s=0.0)
     ahead.helped = False
     assert ahead.limit <= MOST_AHEAD
     ahead.helped = True
