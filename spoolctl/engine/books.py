@@ -95,7 +95,12 @@ class Books:
         self.last: tuple[Claimed, Outcome, Recorded] | None = None
         self._settled: list[tuple[Claimed, Outcome, Recorded]] = []  # not told yet
         # Who may claim so many jobs and no more has to know what it has claimed.
-        self._may_have_clerk = may_have_clerk and options.most_claims is None
+        self._may_have_clerk = (
+            may_have_clerk and options.most_claims is None and options.job_id is None
+        )
+        if self._may_have_clerk:
+            # Now: by the time it is needed there may be another version of it on the disk.
+            from spoolctl.engine import clerk as clerk
         self._clerk: Clerk | None = None
         self._clerk_at = 0.0
         self._sent: Request | None = None
@@ -266,7 +271,7 @@ class Books:
             from spoolctl.engine.clerk import Clerk
 
             clerk = Clerk.start(self._store.path, self.worker)
-        except Exception:  # short of something, or removed or replaced on the disk: then without
+        except Exception:  # short of something, or replaced on the disk in the middle: without
             return
         self._clerk, self._failures = clerk, 0
         self._crew.accompany(clerk.pid, self._clerk_ended)
@@ -299,7 +304,10 @@ class Books:
                 return False
             self._sent, self._failures = None, 0
             self._done(request, answer.cycle, answer.cycle.waited, answer.took_s)
-        self._crew.ahead.helped = clerk.ready or self._crew.ahead.helped
+        if clerk.ready and not self._crew.ahead.helped:
+            # It has opened what it found at the path: see that this is still the file.
+            self._try("check", self._store.check_file)
+            self._crew.ahead.helped = self._try.failure is None
         return True
 
     def _end(self, clerk: Clerk) -> None:
@@ -311,10 +319,16 @@ class Books:
 
     def dismiss_clerk(self) -> None:
         """It has not been asked, or has not answered, for long; or the queue is gone."""
-        if self._clerk is not None:
-            if self._clerk.ready:
-                self._clerk_at = 0.0  # nothing was wrong with it
-            self._end(self._clerk)
+        clerk = self._clerk
+        if clerk is None:
+            return
+        if clerk.ready:
+            self._clerk_at = 0.0  # nothing was wrong with it
+        self._end(clerk)
+        if clerk.collected():  # a thread of the program may have been first
+            self._crew.left_by(clerk.pid)
+        else:
+            self._deadlines.set("clerk", self._mono() + CLERK_S)
 
     def _clerk_ended(self) -> None:
         """It was collected: nothing that it was at can happen any more."""

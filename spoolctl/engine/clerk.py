@@ -40,9 +40,14 @@ LONGEST_BYTES = 32 * 1024
 """What is longer is no message for a clerk. It must fit into an empty pipe, as nobody waits for
 room in it: that has 64 KiB on Linux as a rule, and 16 to 64 on macOS, where it grows."""
 
+MOST_ANSWER_BYTES = 1 << 20
+"""What is longer, of claims with much input, is no answer: the worker takes those back, and claims
+by itself, without having it copied."""
+
 _REQUESTS, _ANSWERS = 3, 4
 _LENGTH_BYTES = 4
 _CHUNK_BYTES = 1 << 16
+_CHUNKS = 8  # at most in one turn of the worker's loop, which has more to do than to read
 _READY = "ready"
 _FAILED = "failed"
 
@@ -76,7 +81,7 @@ class Clerk(Companion):
         self._requests = requests
         self._longest = min(LONGEST_BYTES, _room_in(requests))
         self._started = False
-        self._input = b""
+        self._input = bytearray()
 
     @classmethod
     def start(cls, db_path: str, worker: int) -> Clerk:
@@ -150,18 +155,21 @@ class Clerk(Companion):
 
     def _message(self) -> object:
         try:
-            while part := os.read(self.fd, _CHUNK_BYTES):
+            for _ in range(_CHUNKS):
+                part = os.read(self.fd, _CHUNK_BYTES)
+                if not part:
+                    raise ClerkGone
                 self._input += part
-                if len(self._input) >= _LENGTH_BYTES:
-                    end = _LENGTH_BYTES + int.from_bytes(self._input[:_LENGTH_BYTES], "little")
-                    if len(self._input) >= end:
-                        text, self._input = self._input[_LENGTH_BYTES:end], b""
-                        return pickle.loads(text)
+                end = _LENGTH_BYTES + int.from_bytes(self._input[:_LENGTH_BYTES], "little")
+                if len(self._input) >= end > _LENGTH_BYTES:
+                    text = bytes(self._input[_LENGTH_BYTES:end])
+                    self._input.clear()
+                    return pickle.loads(text)
         except BlockingIOError:
-            return None
+            pass
         except Exception as error:  # whatever bytes of another version make of themselves
             raise ClerkGone from error
-        raise ClerkGone
+        return None
 
 
 def _room_in(pipe: int) -> int:
@@ -203,11 +211,21 @@ def _serve(path: str, worker: int, parent: int) -> None:
             try:
                 cycle = store.cycle(worker, outcomes, want, now=clock.now())
                 answer: object = Answer(cycle, time.monotonic() - began)
+                if _size_of(cycle) > MOST_ANSWER_BYTES:
+                    answer = _FAILED
             except Exception:  # the worker tries the same, and learns why
                 answer = _FAILED
             _say(answer)
     finally:
         store.close()
+
+
+def _size_of(cycle: Cycle) -> int:
+    """About how long the answer would be."""
+    return sum(
+        len(one.stdin or b"") + sum(map(len, one.argv)) + sum(len(k) + len(v) for k, v in one.env)
+        for one in cycle.claimed
+    )
 
 
 def _heard() -> Any:

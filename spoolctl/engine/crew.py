@@ -302,14 +302,17 @@ class Crew:
         self._children.watch(pid)
         self._companions[pid] = ended
 
+    def left_by(self, pid: int) -> None:
+        """Such a child was collected, by whomever: `ended` is called now, if it was not."""
+        self._children.release(pid)
+        self._companions.pop(pid, _nothing)()
+
     def collect(self, now: Instant) -> None:
         """Take note of children that have ended."""
         for ended in self._children.poll():
             running = self._running.get(ended.pid)
             if running is None:
-                # The guardian, the clerk, or the caller's helper.
-                self._children.release(ended.pid)
-                self._companions.pop(ended.pid, _nothing)()
+                self.left_by(ended.pid)  # the guardian, the clerk, or the caller's helper
                 if self._station.guardian_ended(ended.pid):
                     self.ensure_guardian()
                 continue

@@ -503,6 +503,102 @@ def test_a_queue_that_is_removed_ends_both(bench: Bench) -> None:
     assert not alive(clerk)
 
 
+def test_claims_with_much_input_do_not_hold_the_worker_up(bench: Bench) -> None:
+    """They would be copied twice on their way: their worker claims them by itself."""
+    fill(bench, 60)
+    megabytes = bytes(3 << 20)
+    with Queue(bench.db) as queue:
+        for _ in range(40):
+            queue.add(
+                ["sh", "-c", "head -c 1 | wc -c >> fed"], stdin=megabytes, cwd=str(bench.folder)
+            )
+    noting = (
+        cycle("note('asked')", WELL)
+        + """
+say = clerk._say
+def saying(message):
+    if message == clerk._FAILED: note("too-much")
+    assert len(clerk._packed(message)) < 2 * clerk.MOST_ANSWER_BYTES
+    say(message)
+clerk._say = saying
+"""
+    )
+    log = bench.drain("-j", "4", program=program(noting))
+    assert (bench.folder / "too-much").exists()
+    assert (bench.folder / "fed").read_text().split() == ["1"] * 40
+    assert log.count(" succeeded ") == 100
+    assert rows(bench, "SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
+
+
+def test_trouble_that_lasts_keeps_neither_busy(bench: Bench) -> None:
+    """On a full disk both fail at once: the worker waits as one without a clerk does."""
+    fill(bench, 300)
+    full = """
+from spoolctl.store.sqlite.connection import Connection
+from spoolctl.errors import StoreFull
+begin, calls = Connection.begin, []
+def begins(self, *args, **kwargs):
+    begin(self, *args, **kwargs)
+    if os.path.exists(f"{here}/asked") and not os.path.exists(f"{here}/room"):
+        with open(f"{here}/tries", "a") as file: file.write(".")
+        raise StoreFull("no room")
+Connection.begin = begins
+"""
+    worker = bench.work(
+        "-j",
+        "4",
+        "--drain",
+        program=program(full + cycle(WELL), f"import os; here = os.getcwd(){full}"),
+    )
+    eventually((bench.folder / "tries").exists)
+    time.sleep(2.0)
+    (bench.folder / "room").touch()
+    _, log = worker.communicate(timeout=60)
+    assert log.count("waiting: no room") == 1
+    assert log.count("going on") == 1
+    # Every half second, and heartbeats of a tenth of one.
+    assert len((bench.folder / "tries").read_text()) < 60
+    check_each_ran_once(bench, log, 300)
+
+
+def test_a_clerk_does_not_work_on_another_file_at_the_path(bench: Bench) -> None:
+    """A backup that is put in the queue's place has rows of the same numbers."""
+    fill(bench, 200)
+    slow = """
+serve = clerk._serve
+def late(*args):
+    import time
+    note("starting")
+    while not os.path.exists(f"{here}/go"): time.sleep(0.01)
+    serve(*args)
+say = clerk._say
+def saying(message):
+    say(message)
+    note("ready")
+clerk._serve, clerk._say = late, saying
+"""
+    worker = bench.work(
+        "--heartbeat-interval",
+        "60",
+        program=program(slow, LASTING),
+        stderr=subprocess.DEVNULL,
+    )
+    eventually((bench.folder / "starting").exists)
+    worker.send_signal(signal.SIGSTOP)
+    bench.run("backup", str(bench.folder / "copy"))
+    with closing(sqlite3.connect(bench.folder / "copy")) as copy:
+        left = copy.execute("SELECT count(*) FROM jobs WHERE state = 'queued'").fetchone()[0]
+    for end in ("-wal", "-shm"):
+        os.unlink(f"{bench.db}{end}")
+    os.replace(bench.folder / "copy", bench.db)
+    (bench.folder / "go").touch()
+    eventually((bench.folder / "ready").exists)
+    worker.send_signal(signal.SIGCONT)
+    worker.wait(timeout=30)
+    assert worker.returncode != 0
+    assert rows(bench, "SELECT count(*) FROM jobs WHERE state = 'queued'") == [(left,)]
+
+
 @pytest.mark.parametrize("slots", [1, 4])
 def test_no_more_is_held_than_may_be(bench: Bench, slots: int) -> None:
     fill(bench, 300)
