@@ -558,7 +558,8 @@ Connection.begin = begins
     _, log = worker.communicate(timeout=60)
     assert log.count("waiting: no room") == 1
     assert log.count("going on") == 1
-    assert len((bench.folder / "tries").read_text()) < 30  # every half second, and what wakes it
+    # Every half second, and with each end of what it holds; it was thousands.
+    assert len((bench.folder / "tries").read_text()) < 120
     check_each_ran_once(bench, log, 300)
 
 
