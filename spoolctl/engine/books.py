@@ -322,6 +322,10 @@ class Books:
         clerk = self._clerk
         if clerk is None:
             return
+        heard = clerk.ready or self._try.failure is not None or not self._hear(clerk)
+        if not heard and clerk.ready:  # it was us who had stopped
+            self._deadlines.set("clerk", self._mono() + CLERK_S)
+            return
         if clerk.ready:
             self._clerk_at = 0.0  # nothing was wrong with it
         self._end(clerk)

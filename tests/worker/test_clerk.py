@@ -423,6 +423,21 @@ def test_a_job_that_is_added_while_a_claim_is_on_its_way_does_not_wait(bench: Be
     worker.wait(timeout=30)
 
 
+def test_a_clerk_is_not_blamed_for_a_worker_that_was_stopped(bench: Bench) -> None:
+    fill(bench, 300)
+    worker = bench.work("--drain", program=program(LATE, HASTY), stderr=subprocess.DEVNULL)
+    clerk = eventually(lambda: clerks_of(worker.pid), what="a clerk")[0]
+    eventually((bench.folder / "late").exists)
+    worker.send_signal(signal.SIGSTOP)
+    (bench.folder / "go").touch()
+    time.sleep(0.6)  # longer than a clerk may take
+    worker.send_signal(signal.SIGCONT)
+    eventually(lambda: len((bench.folder / "asked").read_text()) > 3, what="another request")
+    assert clerks_of(worker.pid) in ([clerk], [])  # the latter if all is done by now
+    worker.wait(timeout=60)
+    assert len((bench.folder / "asked").read_text()) > 3
+
+
 @pytest.mark.parametrize("stops", [1, 2, 3, 4])
 def test_a_worker_that_has_to_go_does_not_wait_for_a_stuck_clerk(bench: Bench, stops: int) -> None:
     fill(bench, 300)
