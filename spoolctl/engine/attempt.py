@@ -202,12 +202,13 @@ def start(
     db_path: str,
     base_env: Mapping[str, str],
     spares: Spares,
+    streams: Streams | None,
     mono: float,
 ) -> Running:
     """Start the attempt's command.
 
     Announced in the roster before it is spawned: whatever kills the worker from then on,
-    its guardian and the reaper know what to look for.
+    its guardian and the reaper know what to look for. `streams`: its files, if they are made.
 
     Raises:
         SpawnFailed: it cannot be started, a failure of the job.
@@ -216,8 +217,10 @@ def start(
     try:
         lock_fd = slot.lock()
         roster.announce(slot.index, claimed.token, slot.lock_path)
-        streams = Streams(db_path, claimed.token, spares)
+        streams = streams or Streams(db_path, claimed.token, spares)
     except OSError as error:
+        if streams is not None:
+            _discard(streams)
         if error.errno in _SCARCE | _FAILING:
             raise NoResources(words_of(error)) from error
         raise SpawnFailed(f"cannot create output files: {words_of(error)}") from error

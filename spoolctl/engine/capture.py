@@ -185,6 +185,37 @@ class Streams:
         self.stderr.close()
 
 
+class NextStreams:
+    """The streams of the attempt that is to start next, made before it can: one pair at most."""
+
+    def __init__(self, db_path: str, spares: Spares) -> None:
+        self._db_path = db_path
+        self._spares = spares
+        self._token = ""
+        self._streams: Streams | None = None
+
+    def make(self, token: str) -> None:
+        """Make those of this attempt, if that is possible and not done; none for an empty token.
+        Those of another, which was given back or canceled, are no longer needed."""
+        if token == self._token:
+            return
+        streams = self.take(self._token)
+        if streams is not None:
+            streams.remove(NOTHING, NOTHING, self._spares)
+            streams.close()
+        if token:
+            with suppress(OSError):  # its start will meet the same, and say so
+                self._streams = Streams(self._db_path, token, self._spares)
+                self._token = token
+
+    def take(self, token: str) -> Streams | None:
+        """Those of this attempt, if they are made; from then on they are the caller's."""
+        if token != self._token:
+            return None
+        streams, self._streams, self._token = self._streams, None, ""
+        return streams
+
+
 def open_stream(path: str, *, append: bool = True, fresh: bool = False) -> int:
     """Create one stream's file (and its folders, 0700); returns the descriptor.
 

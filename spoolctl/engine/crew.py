@@ -16,6 +16,7 @@ from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine import attempt
 from spoolctl.engine.ahead import Ahead
 from spoolctl.engine.attempt import NoResources, Running, Why
+from spoolctl.engine.capture import NextStreams
 from spoolctl.engine.children import Children
 from spoolctl.engine.loop import Deadlines
 from spoolctl.engine.options import WorkOptions
@@ -96,10 +97,11 @@ class Crew:
         self.ahead = Ahead(options.jobs if options.slots is None else 0)
         self._gather_until: float | None = None
         self._seen_mono = mono()  # until when no command has ended unseen
-        # As many as can be in use at a time: by what runs, by what is not recorded yet, and by
-        # what has been started while that was on its way to a clerk.
+        # As many as can be in use: by what runs, by what is not recorded yet, and by what was
+        # started while that was on its way.
         self.spares = Spares(most=2 * (len(station.slots) + 2 * self.ahead.most))
         self.reports: list[Report] = []
+        self._next = NextStreams(db_path, self.spares)
         self._recorded: list[tuple[Running, Outcome]] = []
         self._over: list[int] = []  # leaders that may be collected
         self._companions: dict[int, Callable[[], None]] = {}
@@ -191,6 +193,12 @@ class Crew:
         else:
             self._deadlines.drop("held")
 
+    def prepare(self) -> None:
+        """With one slot, make the next command's streams while this one runs: nothing else is
+        to do then."""
+        if len(self._station.slots) == 1:
+            self._next.make(self.unstarted[0].claimed.token if self.unstarted else "")
+
     def gathers(self) -> bool:
         """Whether what has ended waits a moment longer, for more to be recorded with it.
 
@@ -245,6 +253,7 @@ class Crew:
                 db_path=self._db_path,
                 base_env=self._base_env,
                 spares=self.spares,
+                streams=self._next.take(claimed.token),
                 mono=mono,
             )
         except BaseException:
@@ -305,7 +314,8 @@ class Crew:
     def left_by(self, pid: int) -> None:
         """Such a child was collected, by whomever: `ended` is called now, if it was not."""
         self._children.release(pid)
-        self._companions.pop(pid, _nothing)()
+        if pid in self._companions:
+            self._companions.pop(pid)()
 
     def collect(self, now: Instant) -> None:
         """Take note of children that have ended."""
@@ -494,6 +504,8 @@ class Crew:
     def let_all_go(self) -> None:
         """The worker leaves: keep nothing open of attempts that still run, and no zombies."""
         self.tidy()
+        self._next.make("")
+        self.spares.drop()
         for running in self.running:
             running.streams.close()
             self._children.release(running.pid)
@@ -563,7 +575,3 @@ class Crew:
         if not found.members and not running.slot.is_free():
             return None  # somebody has the lock: between two forks, where one look missed it
         return len(found.members) if found.complete and found.settled else None
-
-
-def _nothing() -> None:
-    """Nobody wants to know."""

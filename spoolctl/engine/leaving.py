@@ -37,7 +37,6 @@ def leave(
     What could not be ended is the guardian's, which takes us for dead from now on, and then
     a reaper's: the row stays as that of a dead worker, and so does the roster.
     """
-    crew.spares.drop()
     jobs = sorted(report.claimed.job_id for report in crew.reports if report.outcome.started)
     if jobs:
         numbers = ", ".join(map(str, jobs))

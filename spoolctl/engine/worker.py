@@ -265,6 +265,7 @@ class Worker:
             self._tidy()
             if self._is_over():
                 return
+            self._crew.prepare()
             self._sleep()
 
     def _sleep(self) -> None:

@@ -55,7 +55,14 @@ def test_no_room_for_the_input_leaves_nothing_open(
     for _ in range(3):
         with pytest.raises(NoResources):
             attempt.start(
-                claimed, slot, roster, db_path=db, base_env={}, spares=Spares(0), mono=0.0
+                claimed,
+                slot,
+                roster,
+                db_path=db,
+                base_env={},
+                spares=Spares(0),
+                streams=None,
+                mono=0.0,
             )
     assert set(os.listdir("/dev/fd")) == before
     assert os.listdir(tmp_path / "queue.db.d" / "attempts") == []

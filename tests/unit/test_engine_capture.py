@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from spoolctl.core.paths import stream_path
-from spoolctl.engine.capture import MISSING, Streams, open_recorded, salvage
+from spoolctl.engine.capture import MISSING, NextStreams, Streams, open_recorded, salvage
 from spoolctl.engine.punch import punch_hole
+from spoolctl.engine.spares import Spares
 from spoolctl.process.spawn import open_descriptors
 
 LIMIT = 1 << 30
@@ -252,3 +253,55 @@ def test_a_file_that_its_command_made_unreadable_is_read(
     monkeypatch.setattr(os, "open", refusing)  # root may read everything
     out, _ = salvage(db, TOKEN, 64)
     assert out.data == b"out"
+
+
+OTHER = "cd" * 16
+
+
+def files(db: str) -> set[str]:
+    folder = os.path.dirname(stream_path(db, TOKEN, "stdout"))
+    return set(os.listdir(folder)) if os.path.isdir(folder) else set()
+
+
+def test_streams_of_the_next_attempt_are_made_once_and_taken_once(db: str) -> None:
+    following = NextStreams(db, Spares(4))
+    following.make(TOKEN)
+    following.make(TOKEN)
+    assert files(db) == {f"{TOKEN}.stdout", f"{TOKEN}.stderr"}
+    assert following.take(OTHER) is None
+    streams = following.take(TOKEN)
+    assert streams is not None
+    assert following.take(TOKEN) is None
+    os.write(streams.stdout.fd, b"out")
+    following.make("")  # no longer its business
+    out, err = streams.finish(64, LIMIT, keep=False)
+    assert (out.data, err.data) == (b"out", b"")
+    streams.close()
+
+
+def test_streams_that_nobody_needs_any_more_leave_nothing(db: str) -> None:
+    spares = Spares(2)
+    following = NextStreams(db, spares)
+    before = open_descriptors()
+    following.make(TOKEN)
+    following.make(OTHER)  # the first was given back: its files serve again, or go
+    assert files(db) == {f"{OTHER}.stdout", f"{OTHER}.stderr"} | {
+        f"{TOKEN}.{name}" for name in ("stdout", "stderr") if len(spares)
+    }
+    assert following.take(TOKEN) is None
+    following.make("")
+    spares.drop()
+    assert files(db) == set()
+    assert open_descriptors() == before
+
+
+def test_streams_that_cannot_be_made_yet_are_none(db: str) -> None:
+    Path(f"{db}.d").write_text("no folder")
+    following = NextStreams(db, Spares(2))
+    following.make(TOKEN)
+    assert following.take(TOKEN) is None
+    os.unlink(f"{db}.d")
+    following.make(TOKEN)
+    streams = following.take(TOKEN)
+    assert streams is not None
+    streams.close()

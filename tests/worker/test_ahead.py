@@ -410,6 +410,21 @@ def test_a_worker_short_of_resources_keeps_no_more_than_it_has_slots_for(
     assert not crew.reports
 
 
+def test_what_was_made_for_one_that_goes_back_goes_too(hand: Hand) -> None:
+    crew = hand.crew
+    folder = Path(crew._db_path + ".d") / "attempts"
+    slots, crew._free = crew._free, []
+    crew.take([hand.held, hand.other])
+    crew.prepare()
+    made = {path.name for path in folder.iterdir()}
+    assert made == {f"{hand.held.token}.{name}" for name in ("stdout", "stderr")}
+    crew.give_back_unstarted()
+    crew.prepare()
+    crew.spares.drop()
+    assert not list(folder.iterdir())
+    crew._free = slots
+
+
 def test_slots_that_are_spoken_for_are_not_offered_again(hand: Hand) -> None:
     """The claim would be one ahead of a slot, and is told so: see `SPARE_CRASHES`."""
     crew = hand.crew

@@ -194,6 +194,7 @@ def check_each_ran_once(bench: Bench, log: str, jobs: int) -> None:
     assert rows(bench, "SELECT event, count(*) FROM events WHERE event = 'succeeded'") == [
         ("succeeded", jobs)
     ]
+    assert not os.listdir(f"{bench.db}.d/attempts")
     told = Counter(line for line in log.splitlines() if " succeeded " in line)
     assert len(told) == jobs
     assert set(told.values()) == {1}
