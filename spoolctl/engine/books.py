@@ -370,8 +370,16 @@ class Books:
         """The worker leaves. What the clerk is at is awaited for a moment; then it does nothing
         any more, and what nobody has heard of goes back."""
         clerk, self._clerk = self._clerk, None
-        if clerk is None:
+        if clerk is not None and not self._part_with(clerk):
+            return  # in the hands of the kernel: what it may still do is a reaper's to see to
+        if self._sent is None and not self._strays and not self._crew.unstarted:
             return
+        if self._take_back_strays():
+            self._crew.give_back_unstarted()
+            self._by_ourselves(Request(tuple(self._crew.reports), None, self._mono()))
+
+    def _part_with(self, clerk: Clerk) -> bool:
+        """Whether it has ended."""
         until = self._mono() + LEAVE_S
         while self._sent is not None and not clerk.ready and self._mono() < until:
             if not self._hear(clerk):
@@ -381,13 +389,7 @@ class Books:
         self._crew.children.release(clerk.pid)
         if not clerk.collected():
             clerk.kill()
-        if not clerk.close(LEAVE_S):
-            return  # in the hands of the kernel: what it may still do is a reaper's to see to
-        if self._sent is None and not self._strays and not self._crew.unstarted:
-            return
-        if self._take_back_strays():
-            self._crew.give_back_unstarted()
-            self._by_ourselves(Request(tuple(self._crew.reports), None, self._mono()))
+        return clerk.close(LEAVE_S)
 
 
 def _or(value: float | None, default: float) -> float:

@@ -27,7 +27,7 @@ from spoolctl.engine.reaper import Reaper
 from spoolctl.engine.station import Station
 from spoolctl.engine.trying import Trying
 from spoolctl.errors import InvalidInput, SpoolError, StoreBusy, StoreGone
-from spoolctl.process import tree
+from spoolctl.process import processors, tree
 from spoolctl.process.identity import Evidence
 from spoolctl.process.spawn import (
     become_subreaper,
@@ -77,7 +77,7 @@ class Worker:
         self._clock = clock or SystemClock()
         self._mono = mono if clock is None else lambda: clock.now().mono
         # A clerk has the machine's clock.
-        self._may_have_clerk = clock is None and _processors() > 1
+        self._may_have_clerk = clock is None and processors.usable() > 1
         self._evidence = evidence or Evidence(store.path)
         self._deadlines = Deadlines()
         self._stops_seen = 0
@@ -529,13 +529,6 @@ class Worker:
             done = self._books.executed - self._books.failed
             self._progress(done, self._books.failed, len(self._crew.running), left)
         self._deadlines.set("progress", self._clock.now().mono + PROGRESS_S)
-
-
-def _processors() -> int:
-    """On how many processors this process may run."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def run_worker(

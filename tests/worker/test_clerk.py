@@ -253,8 +253,19 @@ def test_it_ends_when_there_is_nothing_for_it(bench: Bench) -> None:
     assert len((bench.folder / "runs").read_text().split()) == 200
 
 
-@pytest.mark.parametrize("flags", [["--max-jobs", "100"], ["--slots", "2"], []])
-def test_there_is_none_where_nothing_is_claimed_ahead(bench: Bench, flags: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("flags", "circumstances"),
+    [
+        (["--max-jobs", "100"], ""),
+        (["--slots", "2"], ""),
+        ([], "ahead.SHORT_S = 0.0"),  # no command is short
+        ([], "from spoolctl.process import processors; processors.usable = lambda: 1.0"),
+        ([], "ahead.RARELY = -1.0"),  # others are always in the way
+    ],
+)
+def test_there_is_none_where_it_is_not_worth_it(
+    bench: Bench, flags: list[str], circumstances: str
+) -> None:
     fill(bench, 120)
     noting = """
 from spoolctl.engine.clerk import Clerk
@@ -263,8 +274,7 @@ def started(*_):
     raise OSError(11, "no")
 Clerk.start = started
 """
-    lasting = "" if flags else "ahead.SHORT_S = 0.0"  # no command is short
-    worker = bench.work("--drain", *flags, program=program("", noting + lasting))
+    worker = bench.work("--drain", *flags, program=program("", noting + circumstances))
     worker.communicate(timeout=60)
     assert not (bench.folder / "asked").exists()
 
