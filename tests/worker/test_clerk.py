@@ -258,7 +258,7 @@ def test_it_ends_when_there_is_nothing_for_it(bench: Bench) -> None:
     [
         (["--max-jobs", "100"], ""),
         (["--slots", "2"], ""),
-        ([], "ahead.SHORT_S = 0.0"),  # no command is short
+        ([], "ahead.SHORT_S = -1.0"),  # no command is short
         ([], "from spoolctl.process import processors; processors.usable = lambda: 1.0"),
         ([], "ahead.RARELY = -1.0"),  # others are always in the way
     ],
