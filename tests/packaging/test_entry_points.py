@@ -13,6 +13,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -265,9 +266,12 @@ def test_its_guardian_ends_what_a_killed_worker_ran(program: Program) -> None:
 
 def commands_of(db: Path) -> list[int]:
     """Processes of the queue that are the job's command."""
-    return [
-        pid for pid in processes_of(db) if b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    found = []
+    for pid in processes_of(db):
+        with suppress(OSError):  # one that has ended meanwhile
+            if b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 def test_the_zipapp_is_the_same_bytes_whenever_it_is_built(tmp_path: Path) -> None:
