@@ -298,6 +298,8 @@ class Books:
             self._end(clerk)
             return False
         request = self._sent
+        if clerk.ready:
+            self._deadlines.set("clerk", self._mono() + CLERK_S)
         if answer is not None and request is not None:
             if len(answer.cycle.recorded) != len(request.reports):
                 self._end(clerk)
@@ -322,12 +324,10 @@ class Books:
         clerk = self._clerk
         if clerk is None:
             return
-        heard = clerk.ready or self._try.failure is not None or not self._hear(clerk)
-        if not heard and clerk.ready:  # it was us who had stopped
-            self._deadlines.set("clerk", self._mono() + CLERK_S)
-            return
         if clerk.ready:
             self._clerk_at = 0.0  # nothing was wrong with it
+        elif self._try.failure is None and self._hear(clerk) and clerk.ready:
+            return  # it was us who had stopped
         self._end(clerk)
         if clerk.collected():  # a thread of the program may have been first
             self._crew.left_by(clerk.pid)
