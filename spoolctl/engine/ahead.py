@@ -95,7 +95,7 @@ class Ahead:
 
     @property
     def _most_now(self) -> int:
-        if self.helped and self.helps:
+        if self._uses_clerk:
             return MOST_IF_HELPED
         if self._slots > 1:
             return MOST_AHEAD
@@ -109,7 +109,7 @@ class Ahead:
     def reserve(self) -> int:
         """How many may be left when more is to be asked for: with a clerk, as many as are started
         while that is on its way."""
-        return self.limit // 2 if self.helped and self.helps else 0
+        return self.limit // 2 if self._uses_clerk else 0
 
     @property
     def steady(self) -> bool:
@@ -120,6 +120,10 @@ class Ahead:
     def helps(self) -> bool:
         """Whether a clerk that is there is worth being asked."""
         return self._streak >= STREAK and self._met_share <= OFTEN
+
+    @property
+    def _uses_clerk(self) -> bool:
+        return self.helped and self.helps
 
     @property
     def hold_s(self) -> float:

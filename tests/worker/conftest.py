@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,15 @@ EAGER = (
 )
 """A worker for which commands are short and the disk is quick, however busy the machine."""
 
+TELLING_JOB = """
+mkdir -p locks
+exec 9>locks/$SPOOLCTL_JOB_ID
+flock -n -E 77 9
+[ $? -ne 77 ] || echo $SPOOLCTL_JOB_ID >> doubles
+echo $SPOOLCTL_JOB_ID >> runs
+"""
+"""A script that tells in `runs` when its job runs, and in `doubles` if it does already."""
+
 
 class Bench:
     """A queue, and what a test does to it from outside."""
@@ -58,6 +68,11 @@ class Bench:
     def add(self, *words: str) -> int:
         """Submit a command; its id."""
         return int(self.json("add", *words)["job_id"])
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """What a question of the file itself gives."""
+        with closing(sqlite3.connect(f"file:{self.db}?mode=ro", uri=True)) as connection:
+            return connection.execute(query).fetchall()
 
     def job(self, job_id: int) -> dict[str, Any]:
         """One job's members."""
@@ -136,13 +151,19 @@ def alive(pid: int) -> bool:
         return False
 
 
-def guardian_of(worker: int) -> int:
-    """The pid of the worker's guardian: its child that leads no job. 0: it has none now."""
+def companions_of(worker: int, title: str) -> list[int]:
+    """The worker's children that call themselves so for ps(1): its guardian, its clerk."""
+    found = []
     for pid in Path(f"/proc/{worker}/task/{worker}/children").read_text().split():
         with suppress(OSError):  # a command that has ended meanwhile
-            if b"guardian" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return int(pid)
-    return 0
+            if f"spoolctl {title} of".encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(int(pid))
+    return found
+
+
+def guardian_of(worker: int) -> int:
+    """The pid of the worker's guardian. 0: it has none now."""
+    return next(iter(companions_of(worker, "guardian")), 0)
 
 
 def idle_crew(

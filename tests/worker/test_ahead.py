@@ -34,7 +34,7 @@ from spoolctl.engine.loop import Deadlines
 from spoolctl.store import open_store
 from tests.conformance.kit import Clock, Desk, success
 from tests.helpers import eventually
-from tests.worker.conftest import EAGER, Bench, alive, guardian_of, idle_crew
+from tests.worker.conftest import EAGER, TELLING_JOB, Bench, alive, guardian_of, idle_crew
 
 SHORT = [["true"]] * (2 * STREAK)
 PATIENT = ("-c", f"from spoolctl.engine import ahead; ahead.HOLD_S = 60.0; {EAGER[1]}")
@@ -44,17 +44,9 @@ PATIENT = ("-c", f"from spoolctl.engine import ahead; ahead.HOLD_S = 60.0; {EAGE
 Worker = subprocess.Popen[str]
 
 
-def rows(bench: Bench, query: str) -> list[tuple[object, ...]]:
-    connection = sqlite3.connect(f"file:{bench.db}?mode=ro", uri=True)
-    try:
-        return connection.execute(query).fetchall()
-    finally:
-        connection.close()
-
-
 def claimed_ahead(bench: Bench) -> int:
     """How often a job was claimed before the attempt of the one worker with one slot had ended."""
-    trail = rows(bench, "SELECT event FROM events WHERE event <> 'added' ORDER BY id")
+    trail = bench.rows("SELECT event FROM events WHERE event <> 'added' ORDER BY id")
     running = most = 0
     for (event,) in trail:
         running += 1 if event == "claimed" else -1
@@ -67,10 +59,10 @@ def test_short_commands_are_claimed_ahead_and_run_once(bench: Bench) -> None:
         queue.add_many(SHORT)
     bench.drain(program=EAGER)
     assert claimed_ahead(bench) == 1
-    assert rows(bench, "SELECT DISTINCT state, no, stdout_bytes FROM attempts") == [
+    assert bench.rows("SELECT DISTINCT state, no, stdout_bytes FROM attempts") == [
         ("succeeded", 1, 0)
     ]
-    assert len(rows(bench, "SELECT 1 FROM attempts")) == len(SHORT)
+    assert len(bench.rows("SELECT 1 FROM attempts")) == len(SHORT)
 
 
 @pytest.mark.parametrize("flag", ["--once", "--max-jobs=3"])
@@ -80,7 +72,7 @@ def test_no_more_than_were_asked_for(bench: Bench, flag: str) -> None:
     worker = bench.work(flag, program=EAGER)
     worker.wait(timeout=60)
     assert claimed_ahead(bench) == 0
-    assert len(rows(bench, "SELECT 1 FROM attempts")) == (1 if flag == "--once" else 3)
+    assert len(bench.rows("SELECT 1 FROM attempts")) == (1 if flag == "--once" else 3)
 
 
 def test_a_ceiling_is_not_filled_with_what_cannot_start_yet(bench: Bench) -> None:
@@ -145,7 +137,7 @@ def test_a_stop_request_gives_it_back_at_once(bench: Bench) -> None:
 def test_one_that_is_canceled_never_runs(bench: Bench) -> None:
     worker, _, held = hold_one(bench, PATIENT, "--drain")
     bench.json("cancel", "--running", "--yes", str(held))
-    eventually(lambda: rows(bench, "SELECT 1 FROM attempts WHERE gone_at IS NULL") == [(1,)])
+    eventually(lambda: bench.rows("SELECT 1 FROM attempts WHERE gone_at IS NULL") == [(1,)])
     (bench.folder / "go").touch()
     worker.wait(timeout=60)
     assert bench.trail(held) == ["added", "claimed", "canceled"]
@@ -178,7 +170,7 @@ def test_what_goes_back_wakes_others(bench: Bench) -> None:
     first = bench.work()
     assert bench.wait_file("begun") == "1\n"
     second = bench.work("--poll-interval", "3600")
-    eventually(lambda: rows(bench, "SELECT count(*) FROM workers") == [(2,)])
+    eventually(lambda: bench.rows("SELECT count(*) FROM workers") == [(2,)])
     time.sleep(0.3)  # for it to find nothing, and sleep
     first.send_signal(signal.SIGTERM)
     first.send_signal(signal.SIGINT)
@@ -192,15 +184,15 @@ def test_a_stop_in_the_middle_leaves_no_trace_of_what_was_not_started(bench: Ben
     with Queue(bench.db) as queue:
         queue.add_many([["true"]] * 2000)
     worker = bench.work(program=EAGER)
-    eventually(lambda: len(rows(bench, "SELECT 1 FROM attempts LIMIT 100")) == 100)
+    eventually(lambda: len(bench.rows("SELECT 1 FROM attempts LIMIT 100")) == 100)
     worker.terminate()
     worker.communicate(timeout=30)
     assert worker.returncode == 0
-    assert rows(bench, "SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
-    states = dict(rows(bench, "SELECT state, count(*) FROM jobs GROUP BY state"))
+    assert bench.rows("SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
+    states = dict(bench.rows("SELECT state, count(*) FROM jobs GROUP BY state"))
     assert sum(states.values()) == 2000
     assert set(states) == {"done", "queued"}
-    assert rows(bench, "SELECT count(*) FROM attempts") == [(states["done"],)]
+    assert bench.rows("SELECT count(*) FROM attempts") == [(states["done"],)]
 
 
 def hold_again_and_again(path: Path, over: threading.Event) -> None:
@@ -228,7 +220,7 @@ def test_a_worker_that_waits_long_for_the_lock_records_more_at_a_time(bench: Ben
     finally:
         over.set()
         holder.join()
-    at_a_time = rows(bench, "SELECT count(*) FROM events WHERE event = 'claimed' GROUP BY at")
+    at_a_time = bench.rows("SELECT count(*) FROM events WHERE event = 'claimed' GROUP BY at")
     assert max(at_a_time) == (1 + MOST_IF_SLOW,)
 
 
@@ -241,17 +233,8 @@ def test_a_stopped_worker_goes_on_with_what_it_had_claimed(bench: Bench) -> None
         worker.send_signal(signal.SIGCONT)
         time.sleep(0.01)  # a moment of work between two stops
     worker.communicate(timeout=60)
-    assert rows(bench, "SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
-    assert len(rows(bench, "SELECT 1 FROM attempts")) == 500
-
-
-JOB = """
-mkdir -p locks
-exec 9>locks/$SPOOLCTL_JOB_ID
-flock -n -E 77 9
-[ $? -ne 77 ] || echo $SPOOLCTL_JOB_ID >> doubles
-echo $SPOOLCTL_JOB_ID >> runs
-"""
+    assert bench.rows("SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
+    assert len(bench.rows("SELECT 1 FROM attempts")) == 500
 
 
 JOBS = 700
@@ -261,12 +244,12 @@ KILLS = 5
 @pytest.mark.parametrize("slots", [1, 4])
 def test_workers_killed_among_short_commands_lose_nothing(bench: Bench, slots: int) -> None:
     """Each job is done, never twice at a time; a kill costs what was claimed and not recorded."""
-    (bench.folder / "job.sh").write_text(JOB)
+    (bench.folder / "job.sh").write_text(TELLING_JOB)
     with Queue(bench.db) as queue:
         queue.add_many([["sh", "job.sh"]] * JOBS, cwd=str(bench.folder))
     generator = random.Random()
     kills = 0
-    while rows(bench, "SELECT 1 FROM jobs WHERE state <> 'done' LIMIT 1"):
+    while bench.rows("SELECT 1 FROM jobs WHERE state <> 'done' LIMIT 1"):
         worker = bench.work("-j", str(slots), "--drain", program=EAGER, stderr=subprocess.DEVNULL)
         try:
             worker.wait(timeout=generator.uniform(0.2, 0.5) if kills < KILLS else 60)
@@ -283,10 +266,10 @@ def test_workers_killed_among_short_commands_lose_nothing(bench: Bench, slots: i
     assert not (bench.folder / "doubles").exists()
     runs = (bench.folder / "runs").read_text().split()
     assert len(set(runs)) == JOBS
-    abandoned = rows(bench, "SELECT count(*) FROM attempts WHERE state = 'abandoned'")
+    abandoned = bench.rows("SELECT count(*) FROM attempts WHERE state = 'abandoned'")
     assert abandoned[0][0] <= (slots + Ahead(slots).most) * kills
     assert len(runs) <= JOBS + abandoned[0][0]
-    assert rows(bench, "SELECT count(*) FROM attempts WHERE state = 'succeeded'") == [(JOBS,)]
+    assert bench.rows("SELECT count(*) FROM attempts WHERE state = 'succeeded'") == [(JOBS,)]
     if slots == 1:
         assert claimed_ahead(bench) >= 1
 
@@ -518,8 +501,8 @@ def test_many_ends_are_recorded_in_one_transaction(bench: Bench) -> None:
     with Queue(bench.db) as queue:
         queue.add_many([["true"]] * 200)
     bench.drain("-j", "4", program=GATHERING)
-    assert rows(bench, "SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
-    together = [count for (count,) in rows(bench, GROUPS)]
+    assert bench.rows("SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
+    together = [count for (count,) in bench.rows(GROUPS)]
     assert sum(together) == 200
     assert MOST_AHEAD <= max(together) <= MOST_AHEAD + 4
 
@@ -539,8 +522,8 @@ def test_on_a_slow_disk_one_slot_records_several_ends_at_a_time(bench: Bench) ->
     with Queue(bench.db) as queue:
         queue.add_many([["true"]] * 80)
     bench.drain(program=SLOW_DISK)
-    assert rows(bench, "SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
-    together = [count for (count,) in rows(bench, GROUPS)]
+    assert bench.rows("SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
+    together = [count for (count,) in bench.rows(GROUPS)]
     assert sum(together) == 80
     assert MOST_IF_SLOW <= max(together) <= MOST_IF_SLOW + 1
 
@@ -551,8 +534,8 @@ def test_workers_in_each_others_way_record_several_ends_at_a_time(bench: Bench) 
     workers = [bench.work("--drain", program=EAGER) for _ in range(4)]
     for worker in workers:
         worker.wait(timeout=60)
-    assert rows(bench, "SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
-    assert max(count for (count,) in rows(bench, f"{GROUPS}, worker")) > 1
+    assert bench.rows("SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
+    assert max(count for (count,) in bench.rows(f"{GROUPS}, worker")) > 1
 
 
 def test_an_end_does_not_wait_for_one_that_lasts(bench: Bench) -> None:

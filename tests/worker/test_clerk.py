@@ -22,17 +22,7 @@ from spoolctl.engine.ahead import MOST_IF_HELPED
 from spoolctl.engine.clerk import Answer, Clerk, ClerkFailed, ClerkGone
 from tests.conformance.kit import Clock, Desk, success
 from tests.helpers import eventually
-from tests.worker.conftest import Bench, alive
-
-HELD_S = 60.0
-
-RUN = """
-exec 9>>lock.$SPOOLCTL_JOB_ID
-flock -n -E 77 9
-[ $? -ne 77 ] || echo $SPOOLCTL_JOB_ID >> doubles
-echo $SPOOLCTL_JOB_ID >> runs
-"""
-"""A job that tells when it runs, and when another of its kind still does."""
+from tests.worker.conftest import TELLING_JOB, Bench, alive, companions_of
 
 
 def program(in_clerk: str = "", in_worker: str = "") -> tuple[str, ...]:
@@ -146,20 +136,11 @@ worker.Worker._heed, worker.Worker._hear = heeds, hears
 """A worker that tells when it has heard its bell, or a stop request."""
 
 
-def rows(bench: Bench, query: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(f"file:{bench.db}?mode=ro", uri=True)) as connection:
-        return connection.execute(query).fetchall()
-
-
 def clerks_of(worker: int) -> list[int]:
-    """The worker's clerks: its children that say so to ps(1)."""
-    found = []
+    """The worker's clerks; none if it has ended."""
     with suppress(OSError):
-        for pid in Path(f"/proc/{worker}/task/{worker}/children").read_text().split():
-            with suppress(OSError):
-                if b"spoolctl clerk of" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(int(pid))
-    return found
+        return companions_of(worker, "clerk")
+    return []
 
 
 def files_of(pid: int) -> list[str]:
@@ -178,7 +159,7 @@ def rings(bench: Bench) -> int:
 
 
 def fill(bench: Bench, jobs: int) -> None:
-    (bench.folder / "job.sh").write_text(RUN)
+    (bench.folder / "job.sh").write_text(TELLING_JOB)
     with Queue(bench.db) as queue:
         queue.add_many([["sh", "job.sh"]] * jobs, cwd=str(bench.folder))
 
@@ -188,10 +169,10 @@ def check_each_ran_once(bench: Bench, log: str, jobs: int) -> None:
     runs = Counter((bench.folder / "runs").read_text().split())
     assert set(runs.values()) == {1}
     assert len(runs) == jobs
-    assert rows(bench, "SELECT state, no, count(*) FROM attempts GROUP BY state, no") == [
+    assert bench.rows("SELECT state, no, count(*) FROM attempts GROUP BY state, no") == [
         ("succeeded", 1, jobs)
     ]
-    assert rows(bench, "SELECT event, count(*) FROM events WHERE event = 'succeeded'") == [
+    assert bench.rows("SELECT event, count(*) FROM events WHERE event = 'succeeded'") == [
         ("succeeded", jobs)
     ]
     assert not os.listdir(f"{bench.db}.d/attempts")
@@ -227,7 +208,7 @@ def test_a_clerk_does_what_its_worker_does(bench: Bench, slots: int) -> None:
     bench.drain("-j", str(slots), program=program(noting))
     for reason in ("success", "process_exit", "spawn_failed"):
         assert (bench.folder / reason).exists(), reason
-    states = rows(bench, "SELECT state, count(*) FROM jobs GROUP BY state ORDER BY 1")
+    states = bench.rows("SELECT state, count(*) FROM jobs GROUP BY state ORDER BY 1")
     assert states == [("dead", 2), ("done", 421)]
     assert bench.run("output", "--raw", "--stream", "stdout", "1").stdout == "out\n"
     assert bench.run("output", "--raw", "--stream", "stderr", "298").stdout == "err\n"
@@ -343,15 +324,15 @@ def test_what_a_killed_worker_had_asked_for_is_not_done(bench: Bench) -> None:
     worker = bench.work("-j", "4", program=program(SLOW_BEFORE), stderr=subprocess.DEVNULL)
     clerk = eventually(lambda: clerks_of(worker.pid), what="a clerk")[0]
     eventually((bench.folder / "asked").exists)
-    before = rows(bench, "SELECT max(id) FROM events")
+    before = bench.rows("SELECT max(id) FROM events")
     worker.kill()
     worker.wait()
     (bench.folder / "killed").touch()
     eventually(lambda: not alive(clerk))
-    assert rows(bench, "SELECT max(id) FROM events") == before
+    assert bench.rows("SELECT max(id) FROM events") == before
     bench.drain("-j", "4")
     assert not (bench.folder / "doubles").exists()
-    assert rows(bench, "SELECT DISTINCT state FROM jobs") == [("done",)]
+    assert bench.rows("SELECT DISTINCT state FROM jobs") == [("done",)]
 
 
 SLOW_AFTER = cycle(
@@ -382,7 +363,7 @@ def test_what_is_canceled_while_its_claim_is_on_the_way_never_starts(
     runs = Counter((bench.folder / "runs").read_text().split())
     assert runs["150"] == (0 if how == "cancel" else 1)
     assert set(runs.values()) <= {0, 1}
-    assert rows(bench, "SELECT count(*) FROM attempts WHERE gone_at IS NULL") == [(0,)]
+    assert bench.rows("SELECT count(*) FROM attempts WHERE gone_at IS NULL") == [(0,)]
     assert bench.job(150)["state"] == ("canceled" if how == "cancel" else "done")
 
 
@@ -400,7 +381,7 @@ def test_a_stop_gives_back_what_is_on_its_way(bench: Bench) -> None:
     (bench.folder / "go").touch()
     worker.wait(timeout=60)
     assert worker.returncode == 0
-    assert rows(bench, "SELECT DISTINCT state FROM attempts") == [("succeeded",)]
+    assert bench.rows("SELECT DISTINCT state FROM attempts") == [("succeeded",)]
     assert "150" not in (bench.folder / "runs").read_text().split()
     assert bench.job(150)["state"] == "queued"
     assert bench.trail(150) == ["added", "claimed", "released"]
@@ -472,7 +453,7 @@ def test_a_worker_that_has_to_go_does_not_wait_for_a_stuck_clerk(bench: Bench, s
     worker.wait(timeout=30)
     bench.drain("-j", "4")
     assert not (bench.folder / "doubles").exists()
-    assert rows(bench, "SELECT DISTINCT state FROM jobs") == [("done",)]
+    assert bench.rows("SELECT DISTINCT state FROM jobs") == [("done",)]
 
 
 def test_a_stopped_clerk_of_a_killed_worker_does_not_keep_the_queue(bench: Bench) -> None:
@@ -485,7 +466,7 @@ def test_a_stopped_clerk_of_a_killed_worker_does_not_keep_the_queue(bench: Bench
     bench.add("-c", "true")  # which waits five seconds for the lock
     bench.drain("-j", "4")
     assert not (bench.folder / "doubles").exists()
-    assert rows(bench, "SELECT DISTINCT state FROM jobs") == [("done",)]
+    assert bench.rows("SELECT DISTINCT state FROM jobs") == [("done",)]
 
 
 LATE = cycle(
@@ -517,8 +498,8 @@ books.Books.close = closing
     (bench.folder / "go").touch()
     _, log = worker.communicate(timeout=60)
     assert "counts as a crash" not in log
-    assert rows(bench, "SELECT count(*) FROM attempts WHERE gone_at IS NULL") == [(0,)]
-    ended = rows(bench, "SELECT count(*) FROM attempts WHERE state = 'succeeded'")
+    assert bench.rows("SELECT count(*) FROM attempts WHERE gone_at IS NULL") == [(0,)]
+    ended = bench.rows("SELECT count(*) FROM attempts WHERE state = 'succeeded'")
     assert [(log.count(" succeeded "),)] == ended
     bench.drain("-j", "4")
     assert not (bench.folder / "doubles").exists()
@@ -561,7 +542,7 @@ clerk._say = saying
     assert (bench.folder / "too-much").exists()
     assert (bench.folder / "fed").read_text().split() == ["1"] * 40
     assert log.count(" succeeded ") == 100
-    assert rows(bench, "SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
+    assert bench.rows("SELECT DISTINCT state, no FROM attempts") == [("succeeded", 1)]
 
 
 def test_trouble_that_lasts_keeps_neither_busy(bench: Bench) -> None:
@@ -632,7 +613,7 @@ clerk._serve, clerk._say = late, saying
     worker.send_signal(signal.SIGCONT)
     worker.wait(timeout=30)
     assert worker.returncode != 0
-    assert rows(bench, "SELECT count(*) FROM jobs WHERE state = 'queued'") == [(left,)]
+    assert bench.rows("SELECT count(*) FROM jobs WHERE state = 'queued'") == [(left,)]
 
 
 @pytest.mark.parametrize("slots", [1, 4])
@@ -709,7 +690,7 @@ def test_random_deaths_lose_nothing(bench: Bench, slots: int) -> None:
     generator = random.Random(seed)
     kills = dead = 0
     met: set[int] = set()
-    while rows(bench, "SELECT 1 FROM jobs WHERE state <> 'done' LIMIT 1"):
+    while bench.rows("SELECT 1 FROM jobs WHERE state <> 'done' LIMIT 1"):
         worker = bench.work(
             "-j", str(slots), "--drain", program=program("", HASTY), stderr=subprocess.DEVNULL
         )
@@ -733,11 +714,11 @@ def test_random_deaths_lose_nothing(bench: Bench, slots: int) -> None:
     assert not (bench.folder / "doubles").exists()
     runs = (bench.folder / "runs").read_text().split()
     assert len(set(runs)) == JOBS
-    abandoned = rows(bench, "SELECT count(*) FROM attempts WHERE state = 'abandoned'")[0][0]
+    abandoned = bench.rows("SELECT count(*) FROM attempts WHERE state = 'abandoned'")[0][0]
     assert isinstance(abandoned, int)
     assert abandoned <= (slots + 3 * MOST_IF_HELPED) * dead
     assert len(runs) <= JOBS + abandoned
-    assert rows(bench, "SELECT count(*) FROM attempts WHERE state = 'succeeded'") == [(JOBS,)]
+    assert bench.rows("SELECT count(*) FROM attempts WHERE state = 'succeeded'") == [(JOBS,)]
 
 
 # -- the clerk alone ------------------------------------------------------------------------
