@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import spoolctl
 from spoolctl.core.records import Instant, Outcome, Reaped, Recorded, Suspect
-from spoolctl.core.states import AttemptState, State
+from spoolctl.core.states import AttemptState, Event, State
 from spoolctl.engine import attempt, reaper
 from spoolctl.engine.attempt import Running, Why
 from spoolctl.engine.station import Station
@@ -219,6 +219,10 @@ def _no_guard_of_finish() -> None:
         out, err = outcome.stdout, outcome.stderr
         self._set_gone(outcome.attempt_id, job.id, outcome.duration_s, 0, out, err, now)
         self._end_attempt(outcome, now)
+        if outcome.state is AttemptState.SUCCEEDED:
+            moves = [(job.id, (now.at, outcome.exit_code, None, None))]
+            self._move_alike(moves, State.RUNNING, Event.SUCCEEDED, now=now, worker=worker)
+            return Recorded(outcome.attempt_id, job.id, State.DONE, None)
         return self._follow_up(job._replace(state=State.RUNNING.value), outcome, worker, now)
 
     _patch(SqliteStore, "_record", record)

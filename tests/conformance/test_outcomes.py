@@ -295,6 +295,69 @@ def test_several_reports_in_one_transaction(desk: Desk) -> None:
     assert desk.counts() == {"done": 1, "dead": 1, "queued": 1, "canceled": 1}
 
 
+MANY = 75
+"""More than any statement takes at a time."""
+
+
+def test_many_successes_in_one_transaction(desk: Desk) -> None:
+    """Each with its own attempt, output, duration and ledger, in whatever order they come."""
+    for _ in range(MANY):
+        desk.add()
+    claimed = desk.claim(MANY)
+    assert [one.job_id for one in claimed] == list(range(1, MANY + 1))
+    desk.clock.advance(5.0)
+    texts = {one.job_id: str(one.job_id).encode() for one in claimed}
+    reports = [
+        success(
+            one,
+            duration_s=float(one.job_id),
+            stdout=Capture(len(texts[one.job_id]), texts[one.job_id]),
+        )
+        for one in reversed(claimed)
+    ]
+    recorded = desk.report(*reports)
+    assert recorded == tuple(
+        Recorded(one.attempt_id, one.job_id, State.DONE, None) for one in reversed(claimed)
+    )
+    for one in claimed:
+        attempt = desk.store.attempt(one.job_id, None)
+        assert attempt is not None
+        assert (attempt.id, attempt.token) == (one.attempt_id, one.token)
+        assert (attempt.state, attempt.gone_at) == (AttemptState.SUCCEEDED, desk.clock.at)
+        assert attempt.duration_s == one.job_id
+        assert desk.store.stream(attempt.id, "stdout") == texts[one.job_id]
+        assert desk.trail(one.job_id) == ["added", "claimed", "succeeded"]
+        job = desk.get(one.job_id)
+        assert (job.state, job.last_exit_code) == (State.DONE, 0)
+        assert (job.started_at, job.finished_at) == (desk.clock.at - 5.0, desk.clock.at)
+    assert len({one.token for one in claimed}) == MANY
+    assert desk.counts() == {"done": MANY}
+
+
+def test_successes_among_others_that_look_like_them(desk: Desk) -> None:
+    """Told twice, told again later, somebody else's, canceled, forced, unheard of."""
+    for _ in range(6):
+        desk.add()
+    once, twice, again, canceled, forced = desk.claim(5)
+    other = desk.register("host-2")
+    (foreign,) = desk.claim(by=other)
+    assert desk.report_one(success(again)).job_state is State.DONE
+    desk.take_away(canceled.job_id, "cancel")
+    desk.take_away(forced.job_id, "force")
+    ghost = success(once)._replace(attempt_id=999)
+    told = [twice, again, canceled, forced, foreign, once, twice]
+    recorded = desk.report(*map(success, told), ghost)
+    states = [one.job_state for one in recorded]
+    done = State.DONE
+    assert states == [done, done, None, None, None, done, done, None]
+    assert [one.job_id for one in recorded] == [one.job_id for one in told] + [0]
+    assert desk.counts() == {"done": 3, "canceled": 1, "queued": 1, "running": 1}
+    for job in (once, twice, again):
+        assert desk.trail(job.job_id) == ["added", "claimed", "succeeded"]
+    assert desk.trail(foreign.job_id) == ["added", "claimed"]
+    assert desk.get(forced.job_id).ready, "its processes are known to be gone"
+
+
 def test_a_retry_window_counts_by_the_boot_clock(desk: Desk) -> None:
     desk.add(policy=RetryPolicy(delays_s=(10.0,), retry_for_s=25.0), max_retries=0)
     assert desk.run(failure) is State.QUEUED

@@ -434,3 +434,30 @@ def test_a_capture_that_means_something_else_is_damage(desk: Desk, text: str) ->
     with pytest.raises(StoreUnusable) as caught:
         desk.store.attempt(1, None)
     assert caught.value.kind == "damaged"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE attempts SET job = 1 WHERE id = 2",
+        "UPDATE jobs SET state = 'queued' WHERE id = 2",
+        "UPDATE jobs SET state = 'done' WHERE id = 2",
+        "UPDATE attempts SET state = 'failed' WHERE id = 2",
+        "UPDATE attempts SET worker = NULL WHERE id = 2",
+        "DELETE FROM jobs WHERE id = 2",
+    ],
+)
+def test_what_an_edit_has_left_is_no_success_and_keeps_none_from_being_one(
+    desk: Desk, damage: str
+) -> None:
+    """Two attempts of one job, one of a job that does not run, or of none: in the same report as
+    what is in order."""
+    for _ in range(3):
+        desk.add()
+    claimed = desk.claim(3)
+    edit(desk, "DROP INDEX attempts_by_job")
+    edit(desk, damage)
+    desk.report(*map(success, claimed))
+    assert desk.get(1).state is State.DONE
+    assert desk.get(3).state is State.DONE
+    assert desk.trail(2) == ["added", "claimed"]

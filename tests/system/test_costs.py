@@ -81,6 +81,19 @@ def test_statements_per_job(hand: Hand) -> None:
         assert Counting.count - before == STATEMENTS_PER_ADD
 
 
+@pytest.mark.parametrize("width", [2, 20])
+def test_statements_of_a_cycle_do_not_grow_with_it(hand: Hand, width: int) -> None:
+    """Beside one insert for the output of each stream."""
+    want = Want(width, ("default",))
+    with hand:
+        hand.add([{"argv": ["true"]}] * width * 3)
+        claimed = hand.claim(width, ("default",))
+        claimed = hand.cycle(claimed, want)
+        before = Counting.count
+        assert len(hand.cycle(claimed, want)) == width
+        assert Counting.count - before == STATEMENTS_PER_CYCLE
+
+
 def test_a_move_makes_no_table_and_no_copies(hand: Hand) -> None:
     """Checks with lists of words or calls of functions would make both, for every move."""
     db = sqlite3.connect(hand.store.path)

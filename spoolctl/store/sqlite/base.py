@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 from spoolctl.core.records import Context, Instant
 from spoolctl.core.states import Event, Ledger, Reason, State, move
@@ -68,7 +69,6 @@ class Base:
         details: tuple[str | None, ...] = (None, None),
         attempts: int | None = None,
         crashes: int | None = None,
-        started_at: float | None = None,
         finished_at: float | None = None,
         exit_code: int | None = None,
         error: str | None = None,
@@ -76,36 +76,55 @@ class Base:
     ) -> State:
         """Change the job's state by what happened, and write it into the ledger.
 
-        Called inside a write transaction. Counters that are None stay as they are; times of
-        start and end too, except that a manual retry clears the end. A claim writes the time
-        of the start alone (`sql.MOVES`). `details` belong to the ledger entries in their
-        order. `due` is given exactly where the move leads back to the queue.
+        Called inside a write transaction. Counters that are None stay as they are; the time of
+        the end too, except that a manual retry clears it. `details` belong to the ledger
+        entries in their order. `due` is given exactly where the move leads back to the queue.
+        Not for claims and successes: those come by `_move_alike`.
 
         Raises: IllegalTransition; nothing was written.
         """
         to, writes = move(State(job.state), event, job_id=job.id)
         assert (due is not None) == (to is State.QUEUED)
-        values: tuple[object, ...]
-        if to is State.RUNNING:
-            values = 0, started_at
-        else:
-            if finished_at is None and event not in (Event.RETRIED, Event.FORCED):
-                finished_at = job.finished_at
-            values = finished_at, exit_code, error, None if reason is None else reason.value
-            if to is not State.DONE:
-                again = due or Due(0, None, None, job.run_at)
-                values = (
-                    *again,
-                    job.attempts if attempts is None else attempts,
-                    job.crashes if crashes is None else crashes,
-                    job.started_at if started_at is None else started_at,
-                    *values,
-                )
+        if finished_at is None and event not in (Event.RETRIED, Event.FORCED):
+            finished_at = job.finished_at
+        values = (
+            *(due or Due(0, None, None, job.run_at)),
+            job.attempts if attempts is None else attempts,
+            job.crashes if crashes is None else crashes,
+            job.started_at,
+            finished_at,
+            exit_code,
+            error,
+            None if reason is None else reason.value,
+        )
         changed = self._c.execute(sql.MOVE_JOB[to], (to.value, *values, job.id, job.state)).rowcount
         assert changed == 1, "the row was read in this very transaction"
         for entry, detail in zip(writes, details, strict=False):
             self._note(job.id, entry, now=now, worker=worker, detail=detail)
         return to
+
+    def _move_alike(
+        self,
+        jobs: Sequence[tuple[int, tuple[object, ...]]],
+        source: State,
+        event: Event,
+        *,
+        now: Instant,
+        worker: int,
+    ) -> None:
+        """`_move` for jobs in the same state to which the same has happened, by one statement:
+        most jobs make two such moves in their lives, when they are claimed and when they succeed.
+
+        Of each its id and the values for the columns in `sql.MOVES`. Their rows were read in
+        this very transaction.
+        """
+        to, writes = move(source, event)
+        given = [(to.value, *values, job, source.value) for job, values in jobs]
+        changed = self._c.executemany(sql.MOVE_JOB[to], given).rowcount
+        assert changed == len(jobs), "the rows were read in this very transaction"
+        for job, _values in jobs:
+            for entry in writes:
+                self._note(job, entry, now=now, worker=worker, detail=None)
 
     def _note(
         self, job_id: int, entry: Ledger, *, now: Instant, worker: int | None, detail: str | None

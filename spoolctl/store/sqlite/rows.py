@@ -71,7 +71,7 @@ def words_of(text: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def command_of(job: StoredJob) -> tuple[str, ...]:
+def command_of(job: StoredJob | Ready) -> tuple[str, ...]:
     """A job's stored command. Raises like `words_of`, and says which job it is."""
     try:
         return words_of(job.argv)
@@ -198,6 +198,31 @@ class StoredJob(NamedTuple):
     ready: int
     context: int
     asked: str | None
+
+
+READY_COLUMNS = (
+    "jobs.id, jobs.argv, jobs.crashes, jobs.max_crashes, jobs.timeout_s, jobs.run_at,"
+    " jobs.priority, jobs.queue, jobs.key, jobs.context, jobs.asked"
+)
+"""What `Ready` has of a job, in this order."""
+
+
+class Ready(NamedTuple):
+    """A job that may be claimed, its next attempt's number, and its input."""
+
+    id: int
+    argv: str
+    crashes: int
+    max_crashes: int | None
+    timeout_s: int | None
+    run_at: float
+    priority: int
+    queue: str
+    key: str | None
+    context: int
+    asked: str | None
+    no: int
+    stdin: bytes | None
 
 
 def job_of(row: Row, context: Context) -> Job:

@@ -10,8 +10,18 @@ from spoolctl.store.sqlite.rows import (
     ATTEMPT_COLUMNS,
     EVENT_COLUMNS,
     JOB_COLUMNS,
+    READY_COLUMNS,
     WORKER_COLUMNS,
 )
+
+PIECES = (1, 2, 4, 8, 16, 32)
+"""For how many rows there are statements that take several: each has to be prepared once."""
+
+
+def marks(places: int) -> str:
+    """So many parameters, for a list."""
+    return ", ".join("?" * places)
+
 
 # -- jobs -------------------------------------------------------------------------------
 
@@ -132,6 +142,11 @@ ADD_ATTEMPT = (
     "INSERT INTO attempts (job, no, token, state, worker, started_at)"
     " VALUES (?, ?, ?, 'running', ?, ?)"
 )
+# ADD_ATTEMPT for none, one, and several.
+ADD_ATTEMPTS = tuple(
+    ADD_ATTEMPT + ", (?, ?, ?, 'running', ?, ?)" * (count - 1) for count in range(33)
+)
+MOST_ATTEMPTS = len(ADD_ATTEMPTS) - 1
 HAS_ATTEMPT = "SELECT 1 FROM attempts WHERE job = ? LIMIT 1"
 # An attempt that runs, whoever owns it; its worker's facts for the ledger.
 RUNNING_ATTEMPT = (
@@ -144,6 +159,14 @@ ATTEMPT_WITH_JOB = (
     f" {JOB_COLUMNS} FROM attempts LEFT JOIN jobs ON jobs.id = attempts.job"
     " WHERE attempts.id = ?"
 )
+# Attempts that run, and are their worker's, of jobs that run. (`+`: by their ids.)
+RUNNING_WITH_JOB = {
+    places: "SELECT attempts.id, attempts.job FROM attempts CROSS JOIN jobs"
+    " ON jobs.id = attempts.job AND jobs.state = 'running'"
+    " WHERE +attempts.worker = ? AND attempts.state = 'running'"
+    f" AND attempts.id IN ({marks(places)})"
+    for places in PIECES
+}
 # Ends an attempt that still runs; one that was ended by a cancel keeps that end.
 END_ATTEMPT = (
     "UPDATE OR ROLLBACK attempts SET state = ?, finished_at = ?, duration_s = ?, gone_at = ?,"
@@ -186,7 +209,7 @@ LOST = (
 # -- claims -----------------------------------------------------------------------------
 
 _CLAIMABLE = (
-    f"SELECT {JOB_COLUMNS},"
+    f"SELECT {READY_COLUMNS},"
     " (SELECT coalesce(max(no), 0) + 1 FROM attempts WHERE job = jobs.id),"
     " (SELECT data FROM inputs WHERE job = jobs.id) FROM jobs WHERE ready = 1"
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from spoolctl.core.records import (
@@ -21,16 +20,17 @@ from spoolctl.core.retry import Budget, Verdict, after_crash, after_failure, spr
 from spoolctl.core.states import AttemptState, Event, Reason, State
 from spoolctl.errors import SafetyBlock
 from spoolctl.store.sqlite import rows, sql
+from spoolctl.store.sqlite.alike import Alike
 from spoolctl.store.sqlite.connection import Connection
 from spoolctl.store.sqlite.healing import Healing
 from spoolctl.store.sqlite.promotion import Promotion
-from spoolctl.store.sqlite.rows import Row, StoredJob
+from spoolctl.store.sqlite.rows import Ready, StoredJob
 
 SPARE_CRASHES = 10
 """How many crashes a job must have left to be claimed before there is a slot for it."""
 
 
-class Working(Healing, Promotion):
+class Working(Healing, Promotion, Alike):
     """The part of the store that workers use."""
 
     def __init__(self, connection: Connection) -> None:
@@ -137,7 +137,7 @@ class Working(Healing, Promotion):
     ) -> Cycle:
         """What a cycle does inside its transaction."""
         lanes = want.lanes if want is not None else None
-        recorded = tuple([self._record(worker, outcome, now) for outcome in outcomes])
+        recorded = self._record_all(worker, outcomes, now)
         # Asked once, after all that this cycle makes wait: a claim adds nothing to it.
         waiting = self._waiting(lanes)
         more = self._promote(waiting, now)
@@ -149,7 +149,7 @@ class Working(Healing, Promotion):
     ) -> tuple[Recorded, ...]:
         """`cycle` without a claim."""
         with self._c.write():
-            return tuple([self._record(worker, outcome, now) for outcome in outcomes])
+            return self._record_all(worker, outcomes, now)
 
     def claim(self, worker: int, want: Want, *, now: Instant) -> tuple[Claimed, ...]:
         """`cycle` without reports."""
@@ -187,6 +187,16 @@ class Working(Healing, Promotion):
             return self._next_due_s(self._waiting(lanes), now) == 0.0
 
     # -- recording ----------------------------------------------------------------------
+
+    def _record_all(
+        self, worker: int, outcomes: Sequence[Outcome], now: Instant
+    ) -> tuple[Recorded, ...]:
+        done = self._record_successes(worker, outcomes, now)
+        recorded = []
+        for each in outcomes:
+            known = done.get(each.attempt_id)
+            recorded.append(self._record(worker, each, now) if known is None else known)
+        return tuple(recorded)
 
     def _record(self, worker: int, outcome: Outcome, now: Instant) -> Recorded:
         row = self._c.execute(sql.ATTEMPT_WITH_JOB, (outcome.attempt_id,)).fetchone()
@@ -235,17 +245,7 @@ class Working(Healing, Promotion):
         return Recorded(outcome.attempt_id, job.id, to, job.run_at)
 
     def _follow_up(self, job: StoredJob, outcome: Outcome, worker: int, now: Instant) -> Recorded:
-        """Move the job on after its attempt has ended by its owner's report."""
-        if outcome.state is AttemptState.SUCCEEDED:
-            to = self._move(
-                job,
-                Event.SUCCEEDED,
-                now=now,
-                worker=worker,
-                finished_at=now.at,
-                exit_code=outcome.exit_code,
-            )
-            return Recorded(outcome.attempt_id, job.id, to, None)
+        """Move the job on after its attempt has ended without success, by its owner's report."""
         if outcome.reason is Reason.WORKER_SHUTDOWN:
             due = self._at_once(job.id, now)
             to = self._move(
@@ -319,28 +319,6 @@ class Working(Healing, Promotion):
         )
         return to, due.run_at if due else None
 
-    def _end_attempt(self, outcome: Outcome, now: Instant) -> None:
-        reason = outcome.reason
-        self._c.execute(
-            sql.END_ATTEMPT,
-            (
-                outcome.state.value,
-                now.at,
-                float(outcome.duration_s),
-                now.at,
-                outcome.exit_code,
-                None if outcome.error is None else rows.storable(outcome.error),
-                None if reason is None else reason.value,
-                outcome.survivors,
-                outcome.stdout.size_bytes,
-                outcome.stderr.size_bytes,
-                rows.in_files(outcome.stdout, outcome.stderr),
-                rows.capture_text(outcome.stdout, outcome.stderr),
-                outcome.attempt_id,
-            ),
-        )
-        self._keep_output(outcome.attempt_id, outcome.stdout, outcome.stderr)
-
     def _confirm_gone(self, attempt_id: int, job_id: int, seen: Outcome, now: Instant) -> None:
         """The end of an attempt that was canceled or forced: gone, with what it had written."""
         self._set_gone(
@@ -373,11 +351,6 @@ class Working(Healing, Promotion):
         self._keep_output(attempt_id, stdout, stderr)
         self._c.execute(sql.LET_GO, (job_id,))
 
-    def _keep_output(self, attempt_id: int, stdout: Capture, stderr: Capture) -> None:
-        for stream, capture in (("stdout", stdout), ("stderr", stderr)):
-            if capture.data:
-                self._c.execute(sql.ADD_OUTPUT, (attempt_id, stream, capture.data))
-
     # -- claiming -----------------------------------------------------------------------
 
     def _claim(self, worker: int, want: Want, now: Instant) -> tuple[Claimed, ...]:
@@ -389,16 +362,17 @@ class Working(Healing, Promotion):
             found = _hardy(found, want.limit - want.ahead)
         if worker not in self._used:
             self._c.execute(sql.MARK_USED, (worker,))
-        return tuple([self._start(row, worker, now) for row in found])
+        begun = self._begin_attempts(found, worker, now)
+        return tuple([self._claimed(*attempt) for attempt in begun])
 
-    def _claimable(self, want: Want) -> list[Row]:
-        """The jobs to take, in order: their columns, the next attempt's number, their input."""
+    def _claimable(self, want: Want) -> list[Ready]:
+        """The jobs to take, in order."""
         if want.limit <= 0:
             return []
         if want.job_id is not None:
-            return self._c.execute(sql.CLAIMABLE_JOB, (want.job_id,)).fetchall()
+            return self._ready(sql.CLAIMABLE_JOB, (want.job_id,))
         if want.lanes is not None:
-            taken: list[Row] = []
+            taken: list[Ready] = []
             for lane in want.lanes:
                 left = want.limit - len(taken)
                 if left <= 0:
@@ -406,44 +380,35 @@ class Working(Healing, Promotion):
                 taken += self._claimable_in(lane, left, want.ceiling)
             return taken
         if want.ceiling is None:
-            return self._c.execute(sql.CLAIMABLE_ANYWHERE, (want.limit,)).fetchall()
-        merged: list[Row] = []
+            return self._ready(sql.CLAIMABLE_ANYWHERE, (want.limit,))
+        merged: list[Ready] = []
         for lane, _living in self._c.execute(sql.LANES_READY).fetchall():
             merged += self._claimable_in(lane, want.limit, want.ceiling)
         merged.sort(key=_order)
         return merged[: want.limit]
 
-    def _claimable_in(self, lane: str, limit: int, ceiling: int | None) -> list[Row]:
+    def _claimable_in(self, lane: str, limit: int, ceiling: int | None) -> list[Ready]:
         if ceiling is not None:
             row = self._c.execute(sql.LANE, (lane,)).fetchone()
             limit = min(limit, ceiling - row[4]) if row is not None else 0
             if limit <= 0:
                 return []
-        return self._c.execute(sql.CLAIMABLE_IN_LANE, (lane, limit)).fetchall()
+        return self._ready(sql.CLAIMABLE_IN_LANE, (lane, limit))
 
-    def _start(self, row: Row, worker: int, now: Instant) -> Claimed:
-        *columns, no, stdin = row
-        job = StoredJob(*columns)
-        # The moment it becomes an attempt: nobody else can take a job that is not queued.
-        self._move(
-            job,
-            Event.CLAIMED,
-            now=now,
-            worker=worker,
-            started_at=now.at,
-        )
-        token = os.urandom(16)
-        attempt_id = self._c.execute(sql.ADD_ATTEMPT, (job.id, no, token, worker, now.at)).lastrowid
+    def _ready(self, statement: str, values: tuple[object, ...]) -> list[Ready]:
+        return [Ready(*row) for row in self._c.execute(statement, values)]
+
+    def _claimed(self, job: Ready, attempt_id: int, token: bytes) -> Claimed:
         context = self._context(job.context)
         asked = rows.asked_of(job.asked)
         env = context.env
         if asked.env:
             env = tuple({**dict(env), **dict(asked.env)}.items())
         return Claimed(
-            attempt_id=attempt_id or 0,
+            attempt_id=attempt_id,
             token=token.hex(),
             job_id=job.id,
-            attempt_no=no,
+            attempt_no=job.no,
             argv=rows.command_of(job),
             queue=job.queue,
             key=job.key,
@@ -451,22 +416,20 @@ class Working(Healing, Promotion):
             umask=context.umask,
             env=env,
             timeout_s=job.timeout_s,
-            stdin=stdin,
+            stdin=job.stdin,
         )
 
 
-def _order(row: Row) -> tuple[int, float, int]:
-    job = StoredJob(*row[:-2])
+def _order(job: Ready) -> tuple[int, float, int]:
     return -job.priority, job.run_at, job.id
 
 
-def _hardy(found: list[Row], slots: int) -> list[Row]:
+def _hardy(found: list[Ready], slots: int) -> list[Ready]:
     """The rows up to the first beyond `slots` that must not be charged a crash for nothing.
 
     It would wait for a slot in the hands of its worker, whose death counts as its crash.
     """
-    for place, row in enumerate(found[slots:], slots):
-        job = StoredJob(*row[:-2])
+    for place, job in enumerate(found[slots:], slots):
         if job.max_crashes is not None and job.max_crashes - job.crashes < SPARE_CRASHES:
             return found[:place]
     return found
