@@ -12,14 +12,14 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
-import pickle
 import sys
 import time
 from contextlib import suppress
 
 from spoolctl.core.records import Cycle, Outcome, Want
-from spoolctl.core.tuples import NamedTuple
+from spoolctl.engine import letters
 from spoolctl.engine.clock import SystemClock
+from spoolctl.engine.letters import FAILED, READY, Answer
 from spoolctl.process.companion import Companion, detach, start_companion
 from spoolctl.process.spawn import die_with_parent
 from spoolctl.store import open_store
@@ -28,7 +28,6 @@ from spoolctl.version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
 CODE = ""
 """A line that runs first in a clerk; for tests, which make it die at bad moments."""
@@ -48,8 +47,6 @@ _REQUESTS, _ANSWERS = 3, 4
 _LENGTH_BYTES = 4
 _CHUNK_BYTES = 1 << 16
 _CHUNKS = 8  # at most in one turn of the worker's loop, which has more to do than to read
-_READY = "ready"
-_FAILED = "failed"
 
 
 class ClerkGone(Exception):
@@ -58,13 +55,6 @@ class ClerkGone(Exception):
 
 class ClerkFailed(Exception):
     """It met an error at what it was asked for, and can be asked again."""
-
-
-class Answer(NamedTuple):
-    """What came of a request, and for how many seconds the clerk was at it."""
-
-    cycle: Cycle
-    took_s: float
 
 
 class Clerk(Companion):
@@ -118,7 +108,7 @@ class Clerk(Companion):
         sizes = [len(each.data or b"") for one in outcomes for each in (one.stdout, one.stderr)]
         if sum(sizes) > self._longest:
             return False
-        message = _packed((tuple(outcomes), want))
+        message = _framed(letters.request(outcomes, want))
         if len(message) > self._longest:
             return False
         try:
@@ -140,12 +130,12 @@ class Clerk(Companion):
         message = self._message()
         if message is None:
             return None
-        if message == _READY and not self._started:
+        if message == READY and not self._started:
             self.ready = self._started = True
             return None
         if not self._started:
             raise ClerkGone
-        if message == _FAILED:
+        if message == FAILED:
             self.ready = True
             raise ClerkFailed
         if not isinstance(message, Answer):
@@ -164,7 +154,7 @@ class Clerk(Companion):
                 if len(self._input) >= end > _LENGTH_BYTES:
                     text = bytes(self._input[_LENGTH_BYTES:end])
                     self._input.clear()
-                    return pickle.loads(text)
+                    return letters.read_answer(text)
         except BlockingIOError:
             pass
         except Exception as error:  # whatever bytes of another version make of themselves
@@ -180,8 +170,7 @@ def _room_in(pipe: int) -> int:
         return LONGEST_BYTES
 
 
-def _packed(message: object) -> bytes:
-    text = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+def _framed(text: bytes) -> bytes:
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text
 
 
@@ -202,7 +191,7 @@ def _serve(path: str, worker: int, parent: int) -> None:
     clock = SystemClock()
     gc.freeze()
     try:
-        _say(_READY)
+        _say(READY)
         while (request := _heard()) is not None:
             if os.getppid() != parent:  # what the dead had asked for is others' business by now
                 return
@@ -210,11 +199,11 @@ def _serve(path: str, worker: int, parent: int) -> None:
             began = time.monotonic()
             try:
                 cycle = store.cycle(worker, outcomes, want, now=clock.now())
-                answer: object = Answer(cycle, time.monotonic() - began)
+                answer: Answer | str = Answer(cycle, time.monotonic() - began)
                 if _size_of(cycle) > MOST_ANSWER_BYTES:
-                    answer = _FAILED
+                    answer = FAILED
             except Exception:  # the worker tries the same, and learns why
-                answer = _FAILED
+                answer = FAILED
             _say(answer)
     finally:
         store.close()
@@ -228,11 +217,11 @@ def _size_of(cycle: Cycle) -> int:
     )
 
 
-def _heard() -> Any:
+def _heard() -> tuple[tuple[Outcome, ...], Want | None] | None:
     """The next request; None at the end of them."""
     head = _read(_LENGTH_BYTES)
     text = head and _read(int.from_bytes(head, "little"))
-    return pickle.loads(text) if text else None
+    return letters.read_request(text) if text else None
 
 
 def _read(length: int) -> bytes:
@@ -246,7 +235,7 @@ def _read(length: int) -> bytes:
     return data
 
 
-def _say(message: object) -> None:
-    left = memoryview(_packed(message))
+def _say(message: Answer | str) -> None:
+    left = memoryview(_framed(letters.answer(message)))
     while left:
         left = left[os.write(_ANSWERS, left) :]

@@ -19,7 +19,8 @@ from spoolctl import Queue
 from spoolctl.core.records import Want
 from spoolctl.engine import clerk as clerks
 from spoolctl.engine.ahead import MOST_IF_HELPED
-from spoolctl.engine.clerk import Answer, Clerk, ClerkFailed, ClerkGone
+from spoolctl.engine.clerk import Clerk, ClerkFailed, ClerkGone
+from spoolctl.engine.letters import Answer
 from tests.conformance.kit import Clock, Desk, success
 from tests.helpers import eventually
 from tests.worker.conftest import TELLING_JOB, Bench, alive, companions_of
@@ -101,7 +102,7 @@ FAULTS = {
     "answers too little": SAY.format(
         "return say(message._replace(cycle=message.cycle._replace(recorded=())))"
     ),
-    "says that it is ready again": SAY.format("return say(clerk._READY)"),
+    "says that it is ready again": SAY.format("return say(clerk.READY)"),
     "fails": cycle("if len(turns) % 3: note('struck'); raise OSError(28, 'no room')", WELL),
     "always fails": cycle("note('struck'); raise OSError(28, 'no room')"),
     "fails after the commit": cycle(
@@ -532,8 +533,8 @@ def test_claims_with_much_input_do_not_hold_the_worker_up(bench: Bench) -> None:
         + """
 say = clerk._say
 def saying(message):
-    if message == clerk._FAILED: note("too-much")
-    assert len(clerk._packed(message)) < 2 * clerk.MOST_ANSWER_BYTES
+    if message == clerk.FAILED: note("too-much")
+    assert len(clerk.letters.answer(message)) < 2 * clerk.MOST_ANSWER_BYTES
     say(message)
 clerk._say = saying
 """
