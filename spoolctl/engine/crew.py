@@ -18,6 +18,7 @@ from spoolctl.engine.ahead import Ahead
 from spoolctl.engine.attempt import NoResources, Running, Why
 from spoolctl.engine.capture import NextStreams
 from spoolctl.engine.children import Children
+from spoolctl.engine.leftovers import Leftovers
 from spoolctl.engine.loop import Deadlines
 from spoolctl.engine.options import WorkOptions
 from spoolctl.engine.patience import Patience
@@ -25,7 +26,7 @@ from spoolctl.engine.spares import Spares
 from spoolctl.engine.station import Station
 from spoolctl.folders import words_of
 from spoolctl.process import tree
-from spoolctl.process.spawn import SpawnFailed
+from spoolctl.process.spawn import SpawnFailed, several
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,8 +89,7 @@ class Crew:
         # By the leader's pid while that is ours, then by minus the attempt's id.
         self._running: dict[int, Running] = {}
         self._places = len(station.slots)
-        # Orphans that may be the survivors of a success: pid and start.
-        self._tolerated: set[tuple[int, str]] = set()
+        self._leftovers = Leftovers(self._children)
         self._free = list(reversed(station.slots))
         self.unstarted: list[Unstarted] = []  # for want of a slot, or of resources
         self._short = False  # of resources
@@ -162,6 +162,16 @@ class Crew:
         names them, and until then they are no success's to leave.
         """
         self._short = False
+        if self.unstarted and self._free:
+            with several():
+                self._start_some()
+        if len(self.unstarted) > len(self._free):
+            # Whatever happens meanwhile does not make them wait longer.
+            self._deadlines.set("held", self.unstarted[0].since_mono + self.ahead.hold_s)
+        else:
+            self._deadlines.drop("held")
+
+    def _start_some(self) -> None:
         blocked = any(report.outcome.survivors != 0 for report in self.reports)
         while self.unstarted and self._free and not blocked:
             one = self.unstarted[0].claimed
@@ -187,11 +197,6 @@ class Crew:
             else:
                 self._patience.over("start")
             del self.unstarted[0]
-        if len(self.unstarted) > len(self._free):
-            # Whatever happens meanwhile does not make them wait longer.
-            self._deadlines.set("held", self.unstarted[0].since_mono + self.ahead.hold_s)
-        else:
-            self._deadlines.drop("held")
 
     def prepare(self) -> None:
         """With one slot, make the next command's streams while this one runs: nothing else is
@@ -285,7 +290,9 @@ class Crew:
         """Start the guardian, or replace one that was killed; if need be a little later."""
         mono = self._mono()
         try:
-            self._station.ensure_guardian(self._children, mono)
+            pid = self._station.ensure_guardian(mono)
+            if pid is not None:
+                self.accompany(pid, self._guardian_ended)
         except OSError as error:
             text = f"cannot start the guardian: {words_of(error)}"
             self._patience.pause("guardian", NoResources(text), mono)
@@ -293,6 +300,10 @@ class Crew:
             self._patience.over("guardian")
         else:
             self._deadlines.set("guardian", mono + RESOURCES_PAUSE_S)
+
+    def _guardian_ended(self) -> None:
+        self._station.guardian_ended()
+        self.ensure_guardian()
 
     def _report_idle(
         self,
@@ -323,8 +334,6 @@ class Crew:
             running = self._running.get(ended.pid)
             if running is None:
                 self.left_by(ended.pid)  # the guardian, the clerk, or the caller's helper
-                if self._station.guardian_ended(ended.pid):
-                    self.ensure_guardian()
                 continue
             running.has_ended(ended, now.mono)
             self.ahead.ended(max(0.0, self._seen_mono - running.started_mono))
@@ -423,30 +432,13 @@ class Crew:
                 running.due_mono = now.mono + wait
                 continue
             look = snapshot()
-            ending.include(self._orphans_of(running, look))
+            ending.include(self._leftovers.orphans_of(running, self.running, look))
             wait = ending.step(look, now.mono)
             if wait is not None:
                 running.due_mono = now.mono + wait
                 self._explain_stuck(running)
             elif running.gone:
                 self._has_gone(running)
-
-    def _orphans_of(self, running: Running, look: tree.Snapshot) -> list[tree.Proc]:
-        """Processes that came to us as orphans and can be nobody's but this attempt's.
-
-        However they hide: a new session, no environment, no descriptors. Older than all
-        other commands that run, younger than this one, and no success's to leave.
-        """
-        if running.target.start is None:
-            return []
-        others = [look.procs.get(one.pid) for one in self.running if one is not running]
-        oldest = min((int(proc.start) for proc in others if proc), default=None)
-        return [
-            proc
-            for proc in look.adopted(self._children.known, running.target)
-            if (proc.pid, proc.start) not in self._tolerated
-            and (oldest is None or int(proc.start) < oldest)
-        ]
 
     def _explain_stuck(self, running: Running) -> None:
         reason = running.ending.stuck if running.ending else None
@@ -461,7 +453,7 @@ class Crew:
             self._let_go(running)
             running.streams.close()
             return
-        survivors = 0 if running.ending else self._survivors(running)
+        survivors = 0 if running.ending else self._leftovers.survivors(running)
         if survivors != 0:
             with suppress(OSError):
                 running.identify(self._station.roster)
@@ -554,24 +546,3 @@ class Crew:
         running.lost = True
         self._running[running.key] = running
         running.end(Why.LOST, self._options.grace_s, self._mono())
-
-    def _survivors(self, running: Running) -> int | None:
-        """How many processes a succeeded attempt left running; None if that cannot be seen.
-
-        Cheap where there are none.
-        """
-        if running.slot.is_free():
-            running.unlock()
-            if self._children.others() is False:
-                return 0
-        try:
-            look = tree.Snapshot.take()
-            found = look.search(running.target)
-        except OSError:
-            return None
-        anyone = running.target._replace(pid=None, start=None)
-        orphans = look.adopted(self._children.known, anyone)
-        self._tolerated = {(proc.pid, proc.start) for proc in orphans}
-        if not found.members and not running.slot.is_free():
-            return None  # somebody has the lock: between two forks, where one look missed it
-        return len(found.members) if found.complete and found.settled else None

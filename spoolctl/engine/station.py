@@ -96,10 +96,13 @@ class Station:
             self.bells[0].close()
             self.bells[0] = Bell.create(self._folder, self.token)
 
-    def ensure_guardian(self, children: Children, mono: float) -> None:
-        """Start the guardian, unless it runs, or ended a moment ago. Raises OSError."""
+    def ensure_guardian(self, mono: float) -> int | None:
+        """Start the guardian, unless it runs, or ended a moment ago: the pid of a new one.
+
+        Raises OSError.
+        """
         if self._guardian is not None or mono < self._guardian_at:
-            return
+            return None
         self._guardian_at = mono + _RESTART_PAUSE_S
         path = os.path.join(self._folder, f"{self.token}.guard")
         guard_fd = locks.take(path)
@@ -111,15 +114,13 @@ class Station:
             )
         finally:
             os.close(guard_fd)
-        children.watch(self._guardian.pid)
+        return self._guardian.pid
 
-    def guardian_ended(self, pid: int) -> bool:
-        """Whether the child that has ended was the guardian (it is due for replacement)."""
-        if self._guardian is None or pid != self._guardian.pid:
-            return False
-        self._guardian.let_go()
-        self._guardian = None
-        return True
+    def guardian_ended(self) -> None:
+        """It was collected, and is due for replacement."""
+        if self._guardian is not None:
+            self._guardian.let_go()
+            self._guardian = None
 
     def relieve_guardian(self, children: Children) -> None:
         """The worker starts nothing any more: end the guardian if nothing is announced."""

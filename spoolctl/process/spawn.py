@@ -58,10 +58,10 @@ def spawn(
     if not argv or not argv[0]:
         raise SpawnFailed("the command has no name")
     _keep_descriptors()
-    home = _enter(cwd) if cwd is not None else None
     mask = None
     copies: list[int] = []
     try:
+        _enter(cwd)
         if umask is not None:
             mask = os.umask(umask)
         fds = [_above_stdio(fd, copies) for fd in (stdin_fd, stdout_fd, stderr_fd)]
@@ -72,9 +72,22 @@ def spawn(
             os.umask(mask)
         for fd in copies:
             os.close(fd)
-        if home is not None:
-            os.fchdir(home)
-            os.close(home)
+        if not _trips:
+            _go_home()
+
+
+@contextlib.contextmanager
+def several() -> Iterator[None]:
+    """For commands that are started one after the other: within the block `spawn` stays in the
+    folder of each until the next, instead of going back to this process's own every time."""
+    global _trips
+    _trips += 1
+    try:
+        yield
+    finally:
+        _trips -= 1
+        if not _trips:
+            _go_home()
 
 
 def prepare_signals() -> Callable[[], None]:
@@ -228,22 +241,53 @@ def _default_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _enter(folder: str) -> int:
-    """Go into `folder`; returns a descriptor of our own, which may have been removed since."""
-    flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-    try:
-        home = os.open(".", flags)
-    except OSError as error:
-        if error.errno in _TEMPORARY:
-            raise SpawnFailed(f"cannot open a folder: {error.strerror}", temporary=True) from None
-        home = os.open("/", flags)
+_trips = 0
+_home = -1
+"""Open on this process's own folder while it is in another's."""
+
+
+def _enter(folder: str | None) -> None:
+    """Go into `folder`, or (None) be where this process belongs."""
+    global _home
+    if folder is None:
+        if not _go_home():
+            raise SpawnFailed("the worker's own folder cannot be entered any more")
+        return
+    if _home < 0:
+        _home = _open_here()
     try:
         os.chdir(folder)
     except (OSError, ValueError) as error:
-        os.close(home)
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise SpawnFailed(f"cannot enter folder {folder}: {why}") from None
-    return home
+
+
+def _open_here() -> int:
+    """A descriptor of our own folder, which may have been removed since."""
+    flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+    try:
+        return os.open(".", flags)
+    except OSError as error:
+        if error.errno in _TEMPORARY:
+            raise SpawnFailed(f"cannot open a folder: {error.strerror}", temporary=True) from None
+        return os.open("/", flags)
+
+
+def _go_home() -> bool:
+    """Whether this process is in its own folder again.
+
+    A command may have taken the right to enter it from us (chmod). That is no reason to fail:
+    what was to be started runs already.
+    """
+    global _home
+    if _home >= 0:
+        try:
+            os.fchdir(_home)
+        except OSError:
+            return False
+        os.close(_home)
+        _home = -1
+    return True
 
 
 def _above_stdio(fd: int, copies: list[int]) -> int:

@@ -167,6 +167,43 @@ def test_folder_and_umask_are_the_commands_and_the_workers_are_kept(
         os.umask(mask)
 
 
+def test_several_are_started_on_one_trip(spawner: Spawner, tmp_path: Path) -> None:
+    """Each in its own folder, one that cannot be entered among them, and home at the end."""
+    here = os.getcwd()
+    other = tmp_path / "other"
+    other.mkdir()
+    with module.several():
+        for folder, expected in ((tmp_path, tmp_path), (other, other), (None, here)):
+            seen = spawner.report(cwd=None if folder is None else str(folder))
+            assert seen["cwd"] == str(expected)
+        with pytest.raises(SpawnFailed, match="cannot enter folder"):
+            spawner.start("true", cwd="/no/such")
+        assert spawner.report(cwd="/")["cwd"] == "/"
+        assert spawner.start("sh", "-c", f"mv {other} {other}.moved", cwd=str(other)) == 0
+        with pytest.raises(SpawnFailed, match="cannot enter folder"):
+            spawner.start("true", cwd=str(other))
+    assert os.getcwd() == here
+
+
+def test_a_home_that_is_closed_to_us_fails_nothing_that_was_started(
+    spawner: Spawner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a command did to it is no reason to take another, that runs, for not started."""
+    here, real = os.getcwd(), os.fchdir
+
+    def refuse(_fd: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchdir", refuse)
+    assert spawner.start("true", cwd=str(tmp_path)) == 0
+    with pytest.raises(SpawnFailed, match="own folder"):
+        spawner.start("true", cwd=None)
+    assert spawner.start("true", cwd="/") == 0
+    monkeypatch.setattr(os, "fchdir", real)
+    assert spawner.report(cwd=None)["cwd"] == here
+    assert os.getcwd() == here
+
+
 def test_a_worker_whose_folder_was_removed_goes_on(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

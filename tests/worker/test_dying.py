@@ -92,7 +92,9 @@ def test_a_worker_killed_at_any_moment_of_its_end_leaves_nothing(bench: Bench) -
 def test_what_is_still_announced_when_a_worker_ends_is_the_guardians(tmp_path: Path) -> None:
     station = Station(str(tmp_path / "queue.db"), 1, grace_s=0.5, waits=False)
     children = Children()
-    station.ensure_guardian(children, time.monotonic())
+    guardian = station.ensure_guardian(time.monotonic())
+    assert guardian is not None
+    children.watch(guardian)
     token = os.urandom(16).hex()
     station.roster.announce(0, token, str(tmp_path / "lock"))
     pid = os.posix_spawn("/bin/sleep", ["sleep", "300"], {MARK: token}, setsid=True)

@@ -36,6 +36,6 @@ def test_then_it_is_not_known_that_there_are_no_survivors(
     running: Any = SimpleNamespace(
         slot=slot, target=Target("00" * 16, None, None, slot.lock_path), unlock=lambda: None
     )
-    assert crew._survivors(running) is None
+    assert crew._leftovers.survivors(running) is None
     os.close(holder)
-    assert crew._survivors(running) == 0
+    assert crew._leftovers.survivors(running) == 0
