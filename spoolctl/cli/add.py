@@ -372,8 +372,7 @@ def build(args: Args, context: Context | None = None) -> NewJob:
         capture_env=captured_names(args),
         context=context,
     )
-    if not args.force and args.c is None:
-        _refuse_shell_line(request)
+    refuse_shell_line(args, request)
     return request
 
 
@@ -444,11 +443,13 @@ def _input(source: str | bytes | None) -> bytes | None:
     return read_input("--stdin", source, LIMITS["stdin_bytes"].maximum)
 
 
-def _refuse_shell_line(request: NewJob) -> None:
+def refuse_shell_line(args: Args, request: NewJob) -> None:
     """`add 'echo hi && echo there'` was meant for a shell; as a program's name it can only
-    fail, and only when a worker gets to it."""
+    fail, and only when a worker gets to it. Raises UsageError, without --force."""
     word = request.argv[0]
-    if len(request.argv) > 1 or not SHELL_CHARACTERS.intersection(word):
+    if args.force or args.c is not None or len(request.argv) > 1:
+        return
+    if not SHELL_CHARACTERS.intersection(word):
         return
     import os
     from shutil import which

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from json import JSONDecoder
 
 from spoolctl.cli import add, values
 from spoolctl.cli.parse import Args, UsageError, set_aside
 from spoolctl.cli.spec import Flag
+from spoolctl.core import checks
 from spoolctl.core.records import Added, NewJob
 from spoolctl.errors import InvalidInput, KeyConflict
 from spoolctl.submission import Captures
@@ -33,6 +36,10 @@ MEMBERS: dict[str, Flag] = {
 
 _BY_NAME = {flag.name: flag for flag in MEMBERS.values()}
 EXCLUSIVE = tuple(pair for pair in add.VERB.exclusive if _BY_NAME.keys() >= set(pair))
+_decode = JSONDecoder().decode
+_OWN = ("argv", "c", "key")
+"""Members in which nearly all lines differ."""
+
 NAMED_LINES = 5
 """How many lines a warning names."""
 
@@ -91,15 +98,15 @@ def read_lines(args: Args, past: list[int]) -> Iterator[tuple[int, NewJob]]:
     """The jobs, each with the number of its line; `past` gets those whose time is over."""
     data = read_input("--batch", args.batch, MAX_BYTES)
     ends_with_nul = getattr(args, "0")
-    read = _from_line if args.lines or ends_with_nul else _from_json
-    captures = Captures()
+    if not ends_with_nul:
+        data = data.removeprefix(BOM_UTF8)  # as some editors write it
+    reader = Lines(args) if args.lines or ends_with_nul else Objects(args)
     for number, line in _split(data, b"\0" if ends_with_nul else b"\n"):
         try:
-            one = read(args, line.decode("utf-8"))
-            if add.is_past(one.at):
+            job = reader.job(line.decode("utf-8"))
+            if reader.is_past:
                 past.append(number)
-            names = add.captured_names(one)
-            yield number, add.build(one, captures.of(names, with_cwd=one.cwd is None))
+            yield number, job
         except UnicodeDecodeError:
             raise UsageError(f"line {number}: is not UTF-8", remediation=HINT) from None
         except InvalidInput as error:
@@ -108,6 +115,93 @@ def read_lines(args: Args, past: list[int]) -> Iterator[tuple[int, NewJob]]:
                 remediation=getattr(error, "remediation", None) or HINT,
                 did_you_mean=getattr(error, "did_you_mean", None),
             ) from None
+
+
+class Reader:
+    """Makes jobs of lines; `is_past` tells whether the time of the last one is over.
+
+    Most lines of a batch differ in nothing but the command: what they have in common is checked
+    once, with the first of them.
+    """
+
+    def __init__(self, args: Args) -> None:
+        self.is_past = False
+        self._args = args
+        self._captures = Captures()
+        self._last = args
+        self._like: NewJob | None = None
+
+    def job(self, line: str) -> NewJob:
+        """The job of this line. Raises InvalidInput."""
+        raise NotImplementedError
+
+    def _build(self, one: Args) -> NewJob:
+        self._like = None
+        names = add.captured_names(one)
+        self._like = add.build(one, self._captures.of(names, with_cwd=one.cwd is None))
+        self._last, self.is_past = one, add.is_past(one.at)
+        return self._like
+
+    def _alike(self, like: NewJob, words: object, key: str | None = None) -> NewJob:
+        """One that differs from the last in the command, and in the key if it has one."""
+        job = like._replace(argv=checks.argv(words), key=key)
+        add.refuse_shell_line(self._last, job)
+        return job
+
+
+class Lines(Reader):
+    """Of lines for a shell."""
+
+    def job(self, line: str) -> NewJob:
+        """See `Reader.job`."""
+        if self._like is None or not line.strip():
+            return self._build(_with(self._args, c=line))
+        return self._alike(self._like, (self._last.shell, "-c", line))
+
+
+class Objects(Reader):
+    """Of JSON objects."""
+
+    def __init__(self, args: Args) -> None:
+        super().__init__(args)
+        self._rest: dict[str, Any] = {}
+
+    def job(self, line: str) -> NewJob:
+        """See `Reader.job`."""
+        content = _object(line)
+        rest = {name: value for name, value in content.items() if name not in _OWN}
+        if self._like is not None and _are_same(rest, self._rest):
+            with suppress(InvalidInput):  # what is wrong is said below
+                job = self._quickly(self._like, content)
+                if job is not None:
+                    return job
+        self._rest = rest
+        return self._build(_from_members(self._args, content))
+
+    def _quickly(self, like: NewJob, content: dict[str, Any]) -> NewJob | None:
+        """The job, if it has a command and a key of its own where the last one had."""
+        if ("key" in content) != (like.key is not None):
+            return None
+        key = _value(MEMBERS["key"], content["key"]) if "key" in content else None
+        if "c" not in content and self._last.c is None:
+            return self._alike(like, content["argv"], key) if "argv" in content else None
+        if "c" in content and "argv" not in content and self._last.c is not None:
+            line = _value(MEMBERS["c"], content["c"])
+            return self._alike(like, (self._last.shell, "-c", line), key) if line.strip() else None
+        return None
+
+
+def _are_same(one: object, other: object) -> bool:
+    """Whether two values of JSON say the same (where True is not 1)."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(
+            _are_same(value, other[name]) for name, value in one.items()
+        )
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_are_same, one, other))
+    return one == other
 
 
 def _split(data: bytes, end: bytes) -> Iterator[tuple[int, bytes]]:
@@ -125,13 +219,9 @@ def _with(args: Args, **members: Any) -> Args:
     return one
 
 
-def _from_line(args: Args, line: str) -> Args:
-    return _with(args, c=line)
-
-
-def _from_json(args: Args, line: str) -> Args:
+def _object(line: str) -> dict[str, Any]:
     try:
-        content = json.loads(line)
+        content = _decode(line)
     except (ValueError, RecursionError) as error:
         raise values.BadValue(
             f"is not JSON: {error}",
@@ -139,6 +229,10 @@ def _from_json(args: Args, line: str) -> Args:
         ) from None
     if not isinstance(content, dict):
         raise InvalidInput("is not a JSON object")
+    return content
+
+
+def _from_members(args: Args, content: dict[str, Any]) -> Args:
     members: dict[str, Any] = {}
     given = set()
     for name, value in content.items():

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from spoolctl import Queue
 from spoolctl.cli.add import VERB, build
-from spoolctl.cli.batch import read_lines
+from spoolctl.cli.batch import Lines, Objects, Reader, read_lines
 from spoolctl.cli.parse import parse
 from spoolctl.core.records import NewJob
 from spoolctl.core.retry import DEFAULT_POLICY, RetryPolicy
+from spoolctl.errors import InvalidInput
 from spoolctl.submission import FOREVER_S
 from tests.cli.conftest import Call
 from tests.helpers import clean_env, eventually, spoolctl
@@ -267,6 +270,76 @@ def test_a_line_overrides_the_flags_of_the_call(
     batch.write_text(json.dumps({"argv": ["true"], **line}))
     ((_, job),) = read_lines(parse(VERB, [*flags, "--batch", str(batch)]), [])
     assert getattr(job, name) == value
+
+
+VALUES: dict[str, list[object]] = {
+    "argv": [["true"], ["true", "x"], [], ["a\0"], "true", None, ["one && two"], [1]],
+    "c": ["true", "echo x", " ", 7, "a\0b", None],
+    "key": ["a", "b", "", "a b", 7, None],
+    "key_for": ["1h", "ever"],
+    "priority": [0, 1, True, 1.0, "1"],
+    "tags": [{}, {"a": "1"}, {"a": "2"}, {"a": 1}, ["a"]],
+    "env": [{"A": "1"}, {"A": "1", "B": "2"}],
+    "retry_delay": [[10], [10, True], [10.0]],
+    "capture_env": [["HOME"], ["HOME", "TZ"]],
+    "timeout": [5, 5.0, None],
+    "no_retry": [True, False, 1],
+    "at": [1.0, 4102444800],
+    "cwd": ["/", "relative", ""],
+    "stdin": ["", "text", 7],
+    "force": [True, False],
+    "unknown": [1],
+}
+
+
+def members() -> st.SearchStrategy[dict[str, object]]:
+    """The members of one line, of which few batches have many."""
+    names = st.lists(st.sampled_from(list(VALUES)), max_size=3, unique=True)
+    command = st.sampled_from([["argv"], ["argv"], ["c"], []])
+    every = st.tuples(command, names).map(lambda both: {*both[0], *both[1]})
+    return every.flatmap(
+        lambda chosen: st.fixed_dictionaries(
+            {name: st.sampled_from(VALUES[name]) for name in sorted(chosen)}
+        )
+    )
+
+
+def made(reader: Reader, line: str) -> object:
+    """The job and whether its time is past; or what is said against it."""
+    try:
+        return reader.job(line), reader.is_past
+    except InvalidInput as error:
+        return str(error), getattr(error, "remediation", None)
+
+
+@given(st.lists(members(), min_size=2, max_size=2).flatmap(
+    lambda two: st.lists(st.sampled_from(two) | members(), min_size=2, max_size=6)
+))  # fmt: skip
+@example([{"argv": ["true"], "priority": 1}, {"argv": ["true"], "priority": True}])
+@example([{"argv": ["true"]}, {"argv": ["true"], "key": "k"}, {"argv": ["true"]}])
+@example([{"c": "true"}, {"argv": ["true"]}, {"argv": ["true"], "c": "x"}])
+def test_a_line_is_read_as_if_it_were_the_only_one(lines: list[dict[str, object]]) -> None:
+    """What it has in common with the one before it is not read again."""
+    args = parse(VERB, ["--batch", "-"])
+    reader = Objects(args)
+    for line in map(json.dumps, lines):
+        assert made(reader, line) == made(Objects(args), line)
+
+
+@pytest.mark.parametrize("line", ["true", "a b", " ", "\u3000", "a\0b"])
+def test_a_line_for_a_shell_is_read_as_if_it_were_the_only_one(line: str) -> None:
+    args = parse(VERB, ["--batch", "-", "--lines", "--shell", "bash"])
+    reader = Lines(args)
+    reader.job("first")
+    assert made(reader, line) == made(Lines(args), line)
+
+
+def test_a_byte_order_mark_belongs_to_no_command(call: Call, db: str) -> None:
+    Path("batch").write_text('{"argv": ["true"]}\n', encoding="utf-8-sig")
+    assert call("add", "--db", db, "--batch", "batch").text == "Added 1 job(s): 1\n"
+    Path("lines").write_text("true\n", encoding="utf-8-sig")
+    assert call("add", "--db", db, "--batch", "lines", "--lines").text == "Added 1 job(s): 2\n"
+    assert call("show", "--json", "--db", db, "2").data["job"]["argv"] == ["sh", "-c", "true"]
 
 
 def test_warnings_of_a_batch_name_the_lines(call: Call, db: str) -> None:
