@@ -46,7 +46,8 @@ STATEMENTS = {
     and not name.endswith("COLUMNS")
 }
 STATEMENTS |= {f"MOVE_JOB to {state.value}": text for state, text in sql.MOVE_JOB.items()}
-STATEMENTS["ADD_EVENTS"] = sql.ADD_EVENTS[sql.MOST_EVENTS]
+STATEMENTS |= {name: getattr(sql, name)[-1] for name in ("ADD_EVENTS", "ADD_JOBS", "ADD_ATTEMPTS")}
+STATEMENTS |= {f"RUNNING_WITH_JOB of {n}": text for n, text in sql.RUNNING_WITH_JOB.items()}
 
 
 SCAN = re.compile(r"SCAN (?:TABLE )?(\w+)(?: AS \w+)?(?: USING (?:COVERING )?INDEX (\w+))?")

@@ -61,17 +61,12 @@ class Alike(Base):
         self._move_alike(moves, State.QUEUED, Event.CLAIMED, now=now, worker=worker)
         noise = os.urandom(TOKEN_BYTES * len(ready))
         tokens = [noise[at : at + TOKEN_BYTES] for at in range(0, len(noise), TOKEN_BYTES)]
-        begun = []
-        for start in range(0, len(ready), sql.MOST_ATTEMPTS):
-            some = list(zip(ready, tokens, strict=True))[start : start + sql.MOST_ATTEMPTS]
-            values: list[object] = []
-            for each, token in some:
-                values += (each.id, each.no, token, worker, now.at)
-            last = self._c.execute(sql.ADD_ATTEMPTS[len(some)], values).lastrowid or 0
-            # The ids of one statement's rows follow each other (sqlite.org/autoinc.html).
-            first = last - len(some) + 1
-            begun += [(each, first + place, token) for place, (each, token) in enumerate(some)]
-        return begun
+        given = [
+            (each.id, each.no, token, worker, now.at)
+            for each, token in zip(ready, tokens, strict=True)
+        ]
+        numbers = self._insert(sql.ADD_ATTEMPTS, given)
+        return list(zip(ready, numbers, tokens, strict=True))
 
     def _end_attempt(self, outcome: Outcome, now: Instant) -> None:
         self._c.execute(sql.END_ATTEMPT, _end_of(outcome, now))

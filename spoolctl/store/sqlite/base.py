@@ -138,10 +138,20 @@ class Base:
 
     def _write_notes(self) -> None:
         """Write what was collected, in the order in which it happened."""
-        while self._notes:
-            rows_now, self._notes = self._notes[: sql.MOST_EVENTS], self._notes[sql.MOST_EVENTS :]
-            values = [value for row in rows_now for value in row]
-            self._c.execute(sql.ADD_EVENTS[len(rows_now)], values)
+        notes, self._notes = self._notes or [], []
+        self._insert(sql.ADD_EVENTS, notes)
+
+    def _insert(self, statements: Sequence[str], some: Sequence[tuple[object, ...]]) -> list[int]:
+        """Insert rows; `statements[n]` takes n of them. Returns their numbers, in that order."""
+        most = len(statements) - 1
+        numbers: list[int] = []
+        for start in range(0, len(some), most):
+            part = some[start : start + most]
+            values = [value for row in part for value in row]
+            last = self._c.execute(statements[len(part)], values).lastrowid or 0
+            # Those that one statement inserts follow each other (sqlite.org/autoinc.html).
+            numbers += range(last - len(part) + 1, last + 1)
+        return numbers
 
     # -- shared look-ups ----------------------------------------------------------------
 

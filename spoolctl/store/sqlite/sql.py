@@ -34,6 +34,9 @@ ADD_JOB = (
     " note, asked)"
     " VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_VALUES = ADD_JOB[ADD_JOB.index("(?") :]
+# ADD_JOB for none, one, and several (see ADD_EVENTS).
+ADD_JOBS = tuple(ADD_JOB + f", {_VALUES}" * (count - 1) for count in range(17))
 # What a move writes beside the state, by where it leads. SQLite looks after every index that
 # hangs on a column of SET, whether its value changes or not, so the two moves that each job
 # makes name only what they change: `ready` and `due` of a running job are 0 and null already.
@@ -122,12 +125,9 @@ ADD_BOOT = "INSERT INTO boots (boot_id) VALUES (?)"
 # -- ledger -----------------------------------------------------------------------------
 
 ADD_EVENT = "INSERT INTO events (job, at, event, worker, detail) VALUES (?, ?, ?, ?, ?)"
-# ADD_EVENT for none, one, and several: these open the table, and look up its last number, only
-# once.
+# ADD_EVENT for none, one, and several: these open the table and its indices, and look up its last
+# number, only once. (SQLite before 3.32 binds no more than 999 values.)
 ADD_EVENTS = tuple(ADD_EVENT + ", (?, ?, ?, ?, ?)" * (count - 1) for count in range(65))
-MOST_EVENTS = len(ADD_EVENTS) - 1
-"""SQLite before 3.32 binds no more than 999 values."""
-
 
 LAST_EVENT_ID = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 FIRST_EVENT_ID = "SELECT min(id) FROM events"
@@ -146,7 +146,6 @@ ADD_ATTEMPT = (
 ADD_ATTEMPTS = tuple(
     ADD_ATTEMPT + ", (?, ?, ?, 'running', ?, ?)" * (count - 1) for count in range(33)
 )
-MOST_ATTEMPTS = len(ADD_ATTEMPTS) - 1
 HAS_ATTEMPT = "SELECT 1 FROM attempts WHERE job = ? LIMIT 1"
 # An attempt that runs, whoever owns it; its worker's facts for the ledger.
 RUNNING_ATTEMPT = (

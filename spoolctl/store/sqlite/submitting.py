@@ -122,8 +122,8 @@ class Submitting(Base):
         return Due(1, None, None, now.at)
 
     def _write(self, batch: Batch) -> None:
-        self._c.executemany(sql.ADD_JOB, batch.jobs)
-        self._c.executemany(sql.ADD_EVENT, batch.events)
+        self._insert(sql.ADD_JOBS, batch.jobs)
+        self._insert(sql.ADD_EVENTS, batch.events)
         if batch.tags:
             self._c.executemany(sql.ADD_TAG, batch.tags)
         if batch.inputs:
