@@ -55,14 +55,18 @@ def test_everything_that_belongs_to_the_job_goes(desk: Desk) -> None:
     assert not desk.submit(job("other", key="k")).deduplicated
 
 
-def test_a_dry_run_counts_and_deletes_nothing(desk: Desk) -> None:
-    for _ in range(5):
-        desk.add()
-    desk.report(*[success(one, stdout=Capture(3, b"abc")) for one in desk.claim(5)])
+@pytest.mark.parametrize("count", [5, 75])
+def test_a_dry_run_counts_and_deletes_nothing(desk: Desk, count: int) -> None:
+    for _ in range(count):
+        desk.add(tags=(("t", "1"),), stdin=b"in")
+    desk.report(*[success(one, stdout=Capture(3, b"abc")) for one in desk.claim(count)])
     expected = prune(desk, dry_run=True, limit=2)
-    assert expected == Pruned(5, 5, 15, 15, (), False)
-    assert len(desk.find()) == 5
+    assert expected == Pruned(count, count, 3 * count, 3 * count, (), False)
+    assert len(desk.find()) == count
     assert prune(desk) == expected
+    assert desk.find() == desk.find(tags=(("t", None),)) == []
+    assert desk.store.stream(count, "stdout") == b""
+    assert desk.store.events(since_id=0, job_id=None, limit=None)[0] == []
 
 
 def test_a_job_with_processes_left_stays(desk: Desk) -> None:

@@ -47,7 +47,11 @@ STATEMENTS = {
 }
 STATEMENTS |= {f"MOVE_JOB to {state.value}": text for state, text in sql.MOVE_JOB.items()}
 STATEMENTS |= {name: getattr(sql, name)[-1] for name in ("ADD_EVENTS", "ADD_JOBS", "ADD_ATTEMPTS")}
-STATEMENTS |= {f"RUNNING_WITH_JOB of {n}": text for n, text in sql.RUNNING_WITH_JOB.items()}
+STATEMENTS |= {
+    f"{name} of {places}": text
+    for name in ("RUNNING_WITH_JOB", "ATTEMPTS_TO_PRUNE", "OUTPUT_BYTES", "EVENTS_TO_PRUNE")
+    for places, text in getattr(sql, name).items()
+}
 
 
 SCAN = re.compile(r"SCAN (?:TABLE )?(\w+)(?: AS \w+)?(?: USING (?:COVERING )?INDEX (\w+))?")

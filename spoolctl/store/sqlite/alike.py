@@ -7,12 +7,12 @@ on statements than on rows. What is out of the ordinary is left to `store.sqlite
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from spoolctl.core.records import Capture, Instant, Outcome, Recorded
 from spoolctl.core.states import AttemptState, Event, State
 from spoolctl.store.sqlite import rows, sql
-from spoolctl.store.sqlite.base import Base
+from spoolctl.store.sqlite.base import Base, pieces
 from spoolctl.store.sqlite.rows import Ready
 
 TOKEN_BYTES = 16
@@ -33,7 +33,7 @@ class Alike(Base):
         }
         # Each job once: in a damaged file two attempts of it may seem to run.
         jobs: dict[int, int] = {}
-        for ids in _pieces(list(succeeded)):
+        for ids in pieces(list(succeeded)):
             found = self._c.execute(sql.RUNNING_WITH_JOB[len(ids)], (worker, *ids))
             jobs.update((job, attempt_id) for attempt_id, job in found)
         if not jobs:
@@ -96,12 +96,3 @@ def _end_of(outcome: Outcome, now: Instant) -> tuple[object, ...]:
         rows.capture_text(outcome.stdout, outcome.stderr),
         outcome.attempt_id,
     )
-
-
-def _pieces(ids: Sequence[int]) -> Iterator[list[int | None]]:
-    """The numbers in pieces for which there are statements, the last one filled up with nulls."""
-    most = sql.PIECES[-1]
-    for start in range(0, len(ids), most):
-        piece: list[int | None] = list(ids[start : start + most])
-        places = next(size for size in sql.PIECES if size >= len(piece))
-        yield piece + [None] * (places - len(piece))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from spoolctl.core.records import Context, Instant
 from spoolctl.core.states import Event, Ledger, Reason, State, move
@@ -207,3 +207,12 @@ class Base:
     def _at_once(self, job_id: int, now: Instant) -> Due:
         """Due now; held while processes of an earlier attempt may live."""
         return Due(0 if self._is_living(job_id) else 1, None, None, now.at)
+
+
+def pieces(ids: Sequence[int]) -> Iterator[list[int | None]]:
+    """The numbers in pieces for which there are statements, the last one filled up with nulls."""
+    most = sql.PIECES[-1]
+    for start in range(0, len(ids), most):
+        piece: list[int | None] = list(ids[start : start + most])
+        places = next(size for size in sql.PIECES if size >= len(piece))
+        yield piece + [None] * (places - len(piece))

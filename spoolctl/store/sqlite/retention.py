@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spoolctl.core.records import Instant, Pruned
 from spoolctl.core.states import State
 from spoolctl.store.sqlite import rows, sql
-from spoolctl.store.sqlite.base import Base
+from spoolctl.store.sqlite.base import Base, pieces
 
 STEP_S = 0.025
-"""How long one step of a prune may hold the write lock (roughly: it ends a job later)."""
+"""How long one step of a prune may hold the write lock (roughly: it ends some jobs later)."""
 
 
 class _Tally:
@@ -42,16 +42,19 @@ class Retention(Base):
         tally = _Tally()
         if dry_run:
             with self._c.read():
-                for job_id in self._old(states, before, -1):
-                    self._weigh(job_id, tally)
+                for ids in pieces(self._old(states, before, -1)):
+                    self._weigh(ids, tally)
+                    tally.events += self._sum(sql.EVENTS_TO_PRUNE, ids)
             return tally.pruned(more=False)
         with self._c.write(eager=True):
             until = time.monotonic() + STEP_S
             old = self._old(states, before, limit + 1)
-            for done, job_id in enumerate(old):
-                if done >= limit or (done and time.monotonic() >= until):
+            for ids in pieces(old[:limit]):
+                if tally.jobs and time.monotonic() >= until:
                     return tally.pruned(more=True)
-                self._weigh(job_id, tally, delete=True)
+                self._delete(ids, tally)
+            if len(old) > limit:
+                return tally.pruned(more=True)
             self._c.execute(sql.DELETE_UNUSED_CONTEXTS)
             self._c.execute(sql.DELETE_OLD_WORKERS)
         return tally.pruned(more=False)
@@ -64,26 +67,35 @@ class Retention(Base):
             ids += [row[0] for row in found]
         return ids
 
-    def _weigh(self, job_id: int, tally: _Tally, *, delete: bool = False) -> None:
-        """Count what belongs to the job, and delete it if asked to."""
-        execute = self._c.execute
-        tally.jobs += 1
-        for attempt_id, token, bits in execute(sql.ATTEMPTS_TO_PRUNE, (job_id,)).fetchall():
+    def _weigh(self, jobs: Sequence[int | None], tally: _Tally) -> list[int]:
+        """Count the jobs and what their attempts have; those that have it in the database."""
+        tally.jobs += len(jobs) - jobs.count(None)
+        stored = []
+        found = self._c.execute(sql.ATTEMPTS_TO_PRUNE[len(jobs)], jobs).fetchall()
+        for attempt_id, token, bits in found:
             tally.attempts += 1
             if bits:
                 tally.tokens.append(token.hex())
             if bits != sum(rows.IN_FILE.values()):
-                tally.database_bytes += execute(sql.OUTPUT_BYTES, (attempt_id,)).fetchone()[0]
-                if delete:
-                    execute(sql.DELETE_OUTPUTS, (attempt_id,))
-        if not delete:
-            tally.events += execute(sql.EVENTS_TO_PRUNE, (job_id,)).fetchone()[0]
-            return
-        tally.events += execute(sql.DELETE_EVENTS, (job_id,)).rowcount
-        execute(sql.DELETE_ATTEMPTS, (job_id,))
-        execute(sql.DELETE_TAGS, (job_id,))
-        execute(sql.DELETE_INPUT, (job_id,))
-        execute(sql.DELETE_JOB, (job_id,))
+                stored.append(attempt_id)
+        for ids in pieces(stored):
+            tally.database_bytes += self._sum(sql.OUTPUT_BYTES, ids)
+        return stored
+
+    def _sum(self, statements: Mapping[int, str], ids: Sequence[int | None]) -> int:
+        return int(self._c.execute(statements[len(ids)], ids).fetchone()[0])
+
+    def _delete(self, jobs: Sequence[int | None], tally: _Tally) -> None:
+        """Count the jobs and all that belongs to them, and delete it."""
+        stored = self._weigh(jobs, tally)
+        execute = self._c.executemany
+        execute(sql.DELETE_OUTPUTS, [(attempt_id,) for attempt_id in stored])
+        each = [(job,) for job in jobs if job is not None]
+        tally.events += execute(sql.DELETE_EVENTS, each).rowcount
+        execute(sql.DELETE_ATTEMPTS, each)
+        execute(sql.DELETE_TAGS, each)
+        execute(sql.DELETE_INPUT, each)
+        execute(sql.DELETE_JOB, each)
 
     def compact(self, *, pages: int) -> bool:
         """Return up to `pages` free pages to the file system; True if more are left."""

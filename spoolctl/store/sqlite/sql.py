@@ -379,9 +379,17 @@ OLD_JOBS = (
     " (SELECT 1 FROM attempts WHERE job = jobs.id AND gone_at IS NULL)"
     " ORDER BY finished_at LIMIT ?"
 )
-ATTEMPTS_TO_PRUNE = "SELECT id, token, in_files FROM attempts WHERE job = ?"
-OUTPUT_BYTES = "SELECT coalesce(sum(length(data)), 0) FROM outputs WHERE attempt = ?"
-EVENTS_TO_PRUNE = "SELECT COUNT(*) FROM events WHERE job = ?"
+ATTEMPTS_TO_PRUNE = {
+    places: f"SELECT id, token, in_files FROM attempts WHERE job IN ({marks(places)})"
+    for places in PIECES
+}
+OUTPUT_BYTES = {
+    places: f"SELECT coalesce(sum(length(data)), 0) FROM outputs WHERE attempt IN ({marks(places)})"
+    for places in PIECES
+}
+EVENTS_TO_PRUNE = {
+    places: f"SELECT COUNT(*) FROM events WHERE job IN ({marks(places)})" for places in PIECES
+}
 DELETE_OUTPUTS = "DELETE FROM outputs WHERE attempt = ?"
 DELETE_ATTEMPTS = "DELETE FROM attempts WHERE job = ?"
 DELETE_EVENTS = "DELETE FROM events WHERE job = ?"
