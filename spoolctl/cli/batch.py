@@ -184,7 +184,9 @@ class Objects(Reader):
             return None
         key = _value(MEMBERS["key"], content["key"]) if "key" in content else None
         if "c" not in content and self._last.c is None:
-            return self._alike(like, content["argv"], key) if "argv" in content else None
+            if "argv" not in content:
+                return None
+            return self._alike(like, _words(content["argv"])["argv"], key)
         if "c" in content and "argv" not in content and self._last.c is not None:
             line = _value(MEMBERS["c"], content["c"])
             return self._alike(like, (self._last.shell, "-c", line), key) if line.strip() else None

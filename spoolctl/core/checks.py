@@ -159,7 +159,8 @@ def argv(words: object) -> tuple[str, ...]:
     Bounded because Linux refuses to start what is longer (E2BIG), in all or in one word;
     found out at submission instead of at the first attempt.
     """
-    if not _is_list(words):
+    # Of a mapping or a set the words would come in whatever order.
+    if not _is_list(words) or isinstance(words, (dict, set, frozenset)):
         raise InvalidInput("a command is a list of words")
     checked = tuple(map(text, words))
     if not checked:

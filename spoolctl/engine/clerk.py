@@ -100,7 +100,8 @@ class Clerk(Companion):
         return cls(pid, requests, answers)
 
     def ask(self, outcomes: Sequence[Outcome], want: Want | None) -> bool:
-        """Have it record these ends and claim what is wanted; whether that was short enough.
+        """Have it record these ends and claim what is wanted; whether that could be written, and
+        was short enough.
 
         Raises:
             ClerkGone: it could not be told.
@@ -108,7 +109,10 @@ class Clerk(Companion):
         sizes = [len(each.data or b"") for one in outcomes for each in (one.stdout, one.stderr)]
         if sum(sizes) > self._longest:
             return False
-        message = _framed(letters.request(outcomes, want))
+        try:
+            message = _framed(letters.request(outcomes, want))
+        except ValueError:  # a program's own kind of text, as the name of a queue
+            return False
         if len(message) > self._longest:
             return False
         try:

@@ -277,13 +277,15 @@ def _go_home() -> bool:
     """Whether this process is in its own folder again.
 
     A command may have taken the right to enter it from us (chmod). That is no reason to fail:
-    what was to be started runs already.
+    what was to be started runs already. It is in the root until it may go home.
     """
     global _home
     if _home >= 0:
         try:
             os.fchdir(_home)
         except OSError:
+            with contextlib.suppress(OSError):
+                os.chdir("/")
             return False
         os.close(_home)
         _home = -1

@@ -273,7 +273,7 @@ def test_a_line_overrides_the_flags_of_the_call(
 
 
 VALUES: dict[str, list[object]] = {
-    "argv": [["true"], ["true", "x"], [], ["a\0"], "true", None, ["one && two"], [1]],
+    "argv": [["true"], ["true", "x"], [], ["a\0"], "true", None, ["one && two"], [1], {"rm": 1}],
     "c": ["true", "echo x", " ", 7, "a\0b", None],
     "key": ["a", "b", "", "a b", 7, None],
     "key_for": ["1h", "ever"],
@@ -317,6 +317,7 @@ def made(reader: Reader, line: str) -> object:
 ))  # fmt: skip
 @example([{"argv": ["true"], "priority": 1}, {"argv": ["true"], "priority": True}])
 @example([{"argv": ["true"]}, {"argv": ["true"], "key": "k"}, {"argv": ["true"]}])
+@example([{"argv": ["true"]}, {"argv": {"rm": 1, "-rf": 2}}])
 @example([{"c": "true"}, {"argv": ["true"]}, {"argv": ["true"], "c": "x"}])
 @example([{"c": "true", "key": "k", "key_for": "1h"}, {"c": "true", "key_for": "1h"}])
 def test_a_line_is_read_as_if_it_were_the_only_one(lines: list[dict[str, object]]) -> None:

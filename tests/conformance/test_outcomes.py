@@ -358,6 +358,31 @@ def test_successes_among_others_that_look_like_them(desk: Desk) -> None:
     assert desk.get(forced.job_id).ready, "its processes are known to be gone"
 
 
+def test_of_what_is_told_twice_the_first_counts(desk: Desk) -> None:
+    for _ in range(3):
+        desk.add(max_retries=0)
+    one, two, three = desk.claim(3)
+    recorded = desk.report(
+        *(success(one, stdout=Capture(5, b"first")), failure(two), success(three)),
+        *(success(one, stdout=Capture(6, b"second")), success(two), failure(three)),
+    )
+    states = [entry.job_state for entry in recorded]
+    assert states == [State.DONE, State.DEAD, State.DONE, State.DONE, None, None]
+    assert desk.store.stream(one.attempt_id, "stdout") == b"first"
+    assert desk.trail(2) == ["added", "claimed", "failed", "dead"]
+    assert desk.trail(3) == ["added", "claimed", "succeeded"]
+
+
+def test_the_ledger_has_the_order_of_the_report(desk: Desk) -> None:
+    for _ in range(5):
+        desk.add(max_retries=0)
+    one, two, three, four, five = desk.claim(5)
+    _events, last, _first = desk.store.events(since_id=0, job_id=None, limit=None)
+    desk.report(success(four), success(one), failure(two), success(five), success(three))
+    events, _last, _first = desk.store.events(since_id=last, job_id=None, limit=None)
+    assert [event.job_id for event in events] == [4, 1, 2, 2, 5, 3]
+
+
 def test_a_retry_window_counts_by_the_boot_clock(desk: Desk) -> None:
     desk.add(policy=RetryPolicy(delays_s=(10.0,), retry_for_s=25.0), max_retries=0)
     assert desk.run(failure) is State.QUEUED

@@ -16,7 +16,7 @@ import pytest
 
 from spoolctl.core.records import Capture, Cycle, JobFilter, Outcome, Want
 from spoolctl.core.states import State
-from spoolctl.errors import SpoolError, StoreBusy, StoreFull, StoreUnusable
+from spoolctl.errors import IllegalTransition, SpoolError, StoreBusy, StoreFull, StoreUnusable
 from spoolctl.store import open_store
 from spoolctl.store.sqlite import connection
 from spoolctl.store.sqlite.connection import SHORTEST_PAUSE_S
@@ -461,3 +461,16 @@ def test_what_an_edit_has_left_is_no_success_and_keeps_none_from_being_one(
     assert desk.get(1).state is State.DONE
     assert desk.get(3).state is State.DONE
     assert desk.trail(2) == ["added", "claimed"]
+
+
+def test_a_settled_job_that_is_marked_as_ready_is_not_run_again(desk: Desk) -> None:
+    for _ in range(3):
+        desk.add()
+    db = sqlite3.connect(desk.store.path, isolation_level=None)
+    db.execute("PRAGMA ignore_check_constraints = ON")
+    db.execute("UPDATE jobs SET state = 'done', ready = 1 WHERE id = 2")
+    db.close()
+    with pytest.raises(IllegalTransition, match="job 2 is done"):
+        desk.claim(3)
+    assert desk.get(1).state is State.QUEUED
+    assert [one.job_id for one in desk.claim(1)] == [1]

@@ -196,6 +196,7 @@ def test_a_home_that_is_closed_to_us_fails_nothing_that_was_started(
 
     monkeypatch.setattr(os, "fchdir", refuse)
     assert spawner.start("true", cwd=str(tmp_path)) == 0
+    assert os.getcwd() == "/", "not in the way of who wants to remove that folder"
     with pytest.raises(SpawnFailed, match="own folder"):
         spawner.start("true", cwd=None)
     assert spawner.start("true", cwd="/") == 0

@@ -739,6 +739,10 @@ def hear(clerk: Clerk) -> Answer | None:
     return answer if answer is not None or clerk.ready else hear(clerk)
 
 
+class QueueName(str):
+    """As programs have them that keep their names in an Enum."""
+
+
 def test_it_records_and_claims_in_one_transaction(desk: Desk) -> None:
     for _ in range(3):
         desk.add()
@@ -758,6 +762,8 @@ def test_it_records_and_claims_in_one_transaction(desk: Desk) -> None:
         assert clerk.ready
         assert desk.store.living(desk.me) == {one.attempt_id for one in done.claimed}
         assert not clerk.ask([success(first)._replace(error="x" * clerks.LONGEST_BYTES)], None)
+        assert clerk.ready
+        assert not clerk.ask([], Want(1, (QueueName("default"),))), "left to its worker"
         assert clerk.ready
     finally:
         assert clerk.close(10.0)

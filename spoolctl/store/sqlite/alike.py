@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 
 from spoolctl.core.records import Capture, Instant, Outcome, Recorded
-from spoolctl.core.states import AttemptState, Event, State
+from spoolctl.core.states import Event, State, move
 from spoolctl.store.sqlite import rows, sql
 from spoolctl.store.sqlite.base import Base, pieces
 from spoolctl.store.sqlite.rows import Ready
@@ -24,18 +24,19 @@ class Alike(Base):
     def _record_successes(
         self, worker: int, outcomes: Sequence[Outcome], now: Instant
     ) -> dict[int, Recorded]:
-        """Record those of the ends that are nothing but successes of attempts that still are the
+        """Record those of these successes that are nothing else: of attempts that still are the
         worker's; by attempt. The rest is left to whoever asks."""
-        succeeded = {
-            each.attempt_id: each
-            for each in outcomes
-            if each.state is AttemptState.SUCCEEDED and each.started
-        }
+        succeeded: dict[int, Outcome] = {}
+        for each in outcomes:
+            succeeded.setdefault(each.attempt_id, each)
+        found: dict[int, int] = {}
+        for ids in pieces(list(succeeded)):
+            found.update(self._c.execute(sql.RUNNING_WITH_JOB[len(ids)], (worker, *ids)))
         # Each job once: in a damaged file two attempts of it may seem to run.
         jobs: dict[int, int] = {}
-        for ids in pieces(list(succeeded)):
-            found = self._c.execute(sql.RUNNING_WITH_JOB[len(ids)], (worker, *ids))
-            jobs.update((job, attempt_id) for attempt_id, job in found)
+        for attempt_id in succeeded:
+            if attempt_id in found:
+                jobs.setdefault(found[attempt_id], attempt_id)
         if not jobs:
             return {}
         ends = [succeeded[attempt_id] for attempt_id in jobs.values()]
@@ -56,6 +57,9 @@ class Alike(Base):
         self, ready: Sequence[Ready], worker: int, now: Instant
     ) -> list[tuple[Ready, int, bytes]]:
         """Make jobs that are ready attempts of the worker; with each its attempt's id and token."""
+        for each in ready:
+            if each.state != State.QUEUED.value:  # a damaged file
+                move(State(each.state), Event.CLAIMED, job_id=each.id)
         # The moment it becomes one: nobody else can take a job that is not queued.
         moves = [(each.id, (0, now.at)) for each in ready]
         self._move_alike(moves, State.QUEUED, Event.CLAIMED, now=now, worker=worker)

@@ -201,7 +201,7 @@ class StoredJob(NamedTuple):
 
 
 READY_COLUMNS = (
-    "jobs.id, jobs.argv, jobs.crashes, jobs.max_crashes, jobs.timeout_s, jobs.run_at,"
+    "jobs.id, jobs.argv, jobs.state, jobs.crashes, jobs.max_crashes, jobs.timeout_s, jobs.run_at,"
     " jobs.priority, jobs.queue, jobs.key, jobs.context, jobs.asked"
 )
 """What `Ready` has of a job, in this order."""
@@ -212,6 +212,7 @@ class Ready(NamedTuple):
 
     id: int
     argv: str
+    state: str
     crashes: int
     max_crashes: int | None
     timeout_s: int | None

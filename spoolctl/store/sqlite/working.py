@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from spoolctl.core.records import (
     LEFT,
@@ -191,11 +192,15 @@ class Working(Healing, Promotion, Alike):
     def _record_all(
         self, worker: int, outcomes: Sequence[Outcome], now: Instant
     ) -> tuple[Recorded, ...]:
-        done = self._record_successes(worker, outcomes, now)
         recorded = []
-        for each in outcomes:
-            known = done.get(each.attempt_id)
-            recorded.append(self._record(worker, each, now) if known is None else known)
+        # One run of successes after the other, lest the ledger get another order.
+        for successes, run in groupby(outcomes, _is_success):
+            some = list(run)
+            done = self._record_successes(worker, some, now) if successes else {}
+            for each in some:
+                # Once: what is told again is compared with what is recorded by now.
+                known = done.pop(each.attempt_id, None) if done else None
+                recorded.append(self._record(worker, each, now) if known is None else known)
         return tuple(recorded)
 
     def _record(self, worker: int, outcome: Outcome, now: Instant) -> Recorded:
@@ -418,6 +423,10 @@ class Working(Healing, Promotion, Alike):
             timeout_s=job.timeout_s,
             stdin=job.stdin,
         )
+
+
+def _is_success(outcome: Outcome) -> bool:
+    return outcome.state is AttemptState.SUCCEEDED and outcome.started
 
 
 def _order(job: Ready) -> tuple[int, float, int]:
