@@ -75,8 +75,9 @@ def checked(options: WorkOptions) -> WorkOptions:
     if options.lanes is None:
         return options
     lanes = checks.items("lanes", options.lanes)
-    named = tuple(checks.named("lanes", checks.queue_name, lane) for lane in lanes)
-    return options._replace(lanes=named)
+    named = [checks.named("lanes", checks.queue_name, lane) for lane in lanes]
+    # Each once, or it would be asked twice for the same jobs.
+    return options._replace(lanes=tuple(dict.fromkeys(named)))
 
 
 _WHOLE = {

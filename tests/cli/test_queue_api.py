@@ -409,6 +409,12 @@ def test_wait_polls_where_no_doorbell_can_hang(
     timer.join()
 
 
+def test_a_worker_of_a_queue_named_twice(queue: Queue) -> None:
+    queue.add_many([["true"]] * 3)
+    options = WorkOptions(lanes=("default", "other", "default"), drain=True, jobs=4)
+    assert queue.work(options).executed == 3
+
+
 SIGNALS = """
 import signal, sys
 from spoolctl import Queue

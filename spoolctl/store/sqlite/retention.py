@@ -11,7 +11,7 @@ from spoolctl.core.states import State
 from spoolctl.store.sqlite import rows, sql
 from spoolctl.store.sqlite.base import Base, pieces
 
-STEP_S = 0.025
+STEP_S = 0.015
 """How long one step of a prune may hold the write lock (roughly: it ends some jobs later)."""
 
 
