@@ -136,7 +136,6 @@ class Reader:
         raise NotImplementedError
 
     def _build(self, one: Args) -> NewJob:
-        self._like = None
         names = add.captured_names(one)
         self._like = add.build(one, self._captures.of(names, with_cwd=one.cwd is None))
         self._last, self.is_past = one, add.is_past(one.at)
@@ -155,6 +154,7 @@ class Lines(Reader):
     def job(self, line: str) -> NewJob:
         """See `Reader.job`."""
         if self._like is None or not line.strip():
+            self._like = None
             return self._build(_with(self._args, c=line))
         return self._alike(self._like, (self._last.shell, "-c", line))
 
@@ -175,7 +175,7 @@ class Objects(Reader):
                 job = self._quickly(self._like, content)
                 if job is not None:
                     return job
-        self._rest = rest
+        self._like, self._rest = None, rest
         return self._build(_from_members(self._args, content))
 
     def _quickly(self, like: NewJob, content: dict[str, Any]) -> NewJob | None:

@@ -318,6 +318,7 @@ def made(reader: Reader, line: str) -> object:
 @example([{"argv": ["true"], "priority": 1}, {"argv": ["true"], "priority": True}])
 @example([{"argv": ["true"]}, {"argv": ["true"], "key": "k"}, {"argv": ["true"]}])
 @example([{"argv": ["true"]}, {"argv": {"rm": 1, "-rf": 2}}])
+@example([{"argv": ["true"]}, *[{"argv": ["true"], "retry_delay": [10, True]}] * 2])
 @example([{"c": "true"}, {"argv": ["true"]}, {"argv": ["true"], "c": "x"}])
 @example([{"c": "true", "key": "k", "key_for": "1h"}, {"c": "true", "key_for": "1h"}])
 def test_a_line_is_read_as_if_it_were_the_only_one(lines: list[dict[str, object]]) -> None:
