@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 from tests.chaos import gather, ledger
@@ -35,6 +37,17 @@ def begin(run: Run, role: str = "main", **words: Any) -> Member:
     worker = run.fleet.start()
     wait_for(run, "start", role)
     return worker
+
+
+def wait_here(run: Run, number: int) -> None:
+    """Wait until so many workers have registered: a busy machine takes a while to start one."""
+
+    def are_here() -> bool:
+        with closing(sqlite3.connect(f"file:{run.db}?mode=ro", uri=True)) as db:
+            (count,) = db.execute("SELECT count(*) FROM workers WHERE ended_at IS NULL").fetchone()
+        return bool(count >= number)
+
+    eventually(are_here, what=f"{number} workers")
 
 
 def wait_dead(run: Run, worker: Member) -> None:

@@ -16,7 +16,15 @@ import pytest
 
 from tests.chaos.checker import check
 from tests.chaos.run import Run
-from tests.chaos.stage import add, begin, kill_with_guardian, wait_dead, wait_for, wait_quiet
+from tests.chaos.stage import (
+    add,
+    begin,
+    kill_with_guardian,
+    wait_dead,
+    wait_for,
+    wait_here,
+    wait_quiet,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -151,6 +159,7 @@ def canceled_and_retried(run: Run) -> None:
     workers = [run.fleet.start(grace_s=1.5)]
     wait_for(run, "start")
     workers.append(run.fleet.start())
+    wait_here(run, 2)
     assert run.cancel(job)
     assert run.retry(job)
     wait_for(run, "end", number=2)
