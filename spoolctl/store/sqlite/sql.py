@@ -18,9 +18,16 @@ PIECES = (1, 2, 4, 8, 16, 32)
 """For how many rows there are statements that take several: each has to be prepared once."""
 
 
-def marks(places: int) -> str:
-    """So many parameters, for a list."""
-    return ", ".join("?" * places)
+def _listed(statement: str) -> dict[int, str]:
+    """The statement with so many parameters in its list, by their number."""
+    return {places: statement.format(", ".join("?" * places)) for places in PIECES}
+
+
+def _several(statement: str, most: int) -> tuple[str, ...]:
+    """An INSERT for none, one, and up to so many rows: these open the table and its indices, and
+    look up its last number, only once. (SQLite before 3.32 binds no more than 999 values.)"""
+    values = statement[statement.index("(?") :]
+    return tuple(statement + f", {values}" * (count - 1) for count in range(most + 1))
 
 
 # -- jobs -------------------------------------------------------------------------------
@@ -34,9 +41,7 @@ ADD_JOB = (
     " note, asked)"
     " VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_VALUES = ADD_JOB[ADD_JOB.index("(?") :]
-# ADD_JOB for none, one, and several (see ADD_EVENTS).
-ADD_JOBS = tuple(ADD_JOB + f", {_VALUES}" * (count - 1) for count in range(17))
+ADD_JOBS = _several(ADD_JOB, 16)
 # What a move writes beside the state, by where it leads. SQLite looks after every index that
 # hangs on a column of SET, whether its value changes or not, so the two moves that each job
 # makes name only what they change: `ready` and `due` of a running job are 0 and null already.
@@ -125,9 +130,7 @@ ADD_BOOT = "INSERT INTO boots (boot_id) VALUES (?)"
 # -- ledger -----------------------------------------------------------------------------
 
 ADD_EVENT = "INSERT INTO events (job, at, event, worker, detail) VALUES (?, ?, ?, ?, ?)"
-# ADD_EVENT for none, one, and several: these open the table and its indices, and look up its last
-# number, only once. (SQLite before 3.32 binds no more than 999 values.)
-ADD_EVENTS = tuple(ADD_EVENT + ", (?, ?, ?, ?, ?)" * (count - 1) for count in range(65))
+ADD_EVENTS = _several(ADD_EVENT, 64)
 
 LAST_EVENT_ID = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 FIRST_EVENT_ID = "SELECT min(id) FROM events"
@@ -142,10 +145,7 @@ ADD_ATTEMPT = (
     "INSERT INTO attempts (job, no, token, state, worker, started_at)"
     " VALUES (?, ?, ?, 'running', ?, ?)"
 )
-# ADD_ATTEMPT for none, one, and several.
-ADD_ATTEMPTS = tuple(
-    ADD_ATTEMPT + ", (?, ?, ?, 'running', ?, ?)" * (count - 1) for count in range(33)
-)
+ADD_ATTEMPTS = _several(ADD_ATTEMPT, 32)
 HAS_ATTEMPT = "SELECT 1 FROM attempts WHERE job = ? LIMIT 1"
 # An attempt that runs, whoever owns it; its worker's facts for the ledger.
 RUNNING_ATTEMPT = (
@@ -159,13 +159,11 @@ ATTEMPT_WITH_JOB = (
     " WHERE attempts.id = ?"
 )
 # Attempts that run, and are their worker's, of jobs that run. (`+`: by their ids.)
-RUNNING_WITH_JOB = {
-    places: "SELECT attempts.id, attempts.job FROM attempts CROSS JOIN jobs"
+RUNNING_WITH_JOB = _listed(
+    "SELECT attempts.id, attempts.job FROM attempts CROSS JOIN jobs"
     " ON jobs.id = attempts.job AND jobs.state = 'running'"
-    " WHERE +attempts.worker = ? AND attempts.state = 'running'"
-    f" AND attempts.id IN ({marks(places)})"
-    for places in PIECES
-}
+    " WHERE +attempts.worker = ? AND attempts.state = 'running' AND attempts.id IN ({})"
+)
 # Ends an attempt that still runs; one that was ended by a cancel keeps that end.
 END_ATTEMPT = (
     "UPDATE OR ROLLBACK attempts SET state = ?, finished_at = ?, duration_s = ?, gone_at = ?,"
@@ -379,17 +377,9 @@ OLD_JOBS = (
     " (SELECT 1 FROM attempts WHERE job = jobs.id AND gone_at IS NULL)"
     " ORDER BY finished_at LIMIT ?"
 )
-ATTEMPTS_TO_PRUNE = {
-    places: f"SELECT id, token, in_files FROM attempts WHERE job IN ({marks(places)})"
-    for places in PIECES
-}
-OUTPUT_BYTES = {
-    places: f"SELECT coalesce(sum(length(data)), 0) FROM outputs WHERE attempt IN ({marks(places)})"
-    for places in PIECES
-}
-EVENTS_TO_PRUNE = {
-    places: f"SELECT COUNT(*) FROM events WHERE job IN ({marks(places)})" for places in PIECES
-}
+ATTEMPTS_TO_PRUNE = _listed("SELECT id, token, in_files FROM attempts WHERE job IN ({})")
+OUTPUT_BYTES = _listed("SELECT coalesce(sum(length(data)), 0) FROM outputs WHERE attempt IN ({})")
+EVENTS_TO_PRUNE = _listed("SELECT COUNT(*) FROM events WHERE job IN ({})")
 DELETE_OUTPUTS = "DELETE FROM outputs WHERE attempt = ?"
 DELETE_ATTEMPTS = "DELETE FROM attempts WHERE job = ?"
 DELETE_EVENTS = "DELETE FROM events WHERE job = ?"
