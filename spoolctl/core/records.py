@@ -63,10 +63,16 @@ class NewWorker(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """A worker's id, and one sentence for each repair that was made on the way."""
+    """A worker's id, and one sentence for each repair that was made on the way.
+
+    `ready`: how many jobs of its lanes may be claimed now, as far as is counted. `alone`: no other
+    worker is registered.
+    """
 
     worker_id: int
     healed: tuple[str, ...]
+    ready: int
+    alone: bool
 
 
 class WorkerRow(NamedTuple):

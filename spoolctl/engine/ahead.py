@@ -33,6 +33,10 @@ STEADY = 64
 """After how many short commands in a row, with more waiting all the time, a clerk is worth its
 start, which takes as long as a hundred of them (`engine.clerk`)."""
 
+BACKLOG = 256
+"""How many jobs have to wait for a worker that is alone for a clerk to be started with it: while
+the worker is still finding out whether they are short, the clerk comes up."""
+
 RARELY, OFTEN = 0.2, 0.5
 """In what share of transactions others may be in the way for a clerk to be started, and to be
 asked: beside other workers the processors have enough to do."""

@@ -13,6 +13,7 @@ from spoolctl.core.pauses import pause
 from spoolctl.core.records import Claimed, Cycle, Outcome, Recorded, Want
 from spoolctl.core.states import AttemptState, Reason
 from spoolctl.core.tuples import NamedTuple
+from spoolctl.engine.ahead import BACKLOG
 from spoolctl.engine.attempt import never_ran
 from spoolctl.engine.crew import Crew, Report
 from spoolctl.engine.errand import Errand, Turn
@@ -25,6 +26,7 @@ from spoolctl.engine.trying import Trying
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from spoolctl.core.records import Registered
     from spoolctl.engine.clerk import Clerk
     from spoolctl.engine.clock import Clock
     from spoolctl.store.protocol import Store
@@ -107,6 +109,17 @@ class Books:
         self._claimed = False  # in this turn
         self._failures = 0  # of the clerk, in a row
         self._strays = False  # a clerk that has died, or failed, may have claimed something
+
+    def registered(self, registered: Registered) -> None:
+        """This is our number, and how much there was to do at that moment."""
+        self.worker = registered.worker_id
+        if (
+            self._may_have_clerk
+            and registered.alone
+            and registered.ready >= BACKLOG
+            and self._crew.ahead.most
+        ):
+            self._engage()
 
     @property
     def on_its_way(self) -> bool:

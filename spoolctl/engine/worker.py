@@ -180,7 +180,8 @@ class Worker:
         except StoreBusy:
             self._stops_seen = self._stops()
             return False
-        self._id = self._books.worker = registered.worker_id
+        self._id = registered.worker_id
+        self._books.registered(registered)
         for sentence in registered.healed:
             self._log(f"spoolctl: {sentence}")
         self._reaper = Reaper(

@@ -63,6 +63,29 @@ def test_a_worker_of_another_boot_is_silent_at_once(desk: Desk) -> None:
     assert len(desk.suspects(threshold_s=1e9)) == 1
 
 
+def test_a_worker_hears_how_much_there_is_for_it_and_whether_it_is_alone(desk: Desk) -> None:
+    for queue in ("a", "b", "b", "c"):
+        desk.add(queue=queue)
+    desk.add(queue="a", delay_s=10)
+    held = desk.claim_one(lanes=("c",))
+
+    def heard(*lanes: str) -> tuple[int, bool]:
+        new = worker("w", clock=desk.clock, lanes=lanes or None)
+        told = desk.store.register(new, now=desk.clock.now())
+        desk.store.unregister(told.worker_id, now=desk.clock.now())
+        return told.ready, told.alone
+
+    assert [heard(), heard("b"), heard("b", "a", "nowhere"), heard("c")] == [
+        (3, False),
+        (2, False),
+        (3, False),
+        (0, False),
+    ]
+    desk.report_one(success(held))
+    desk.store.unregister(desk.me, now=desk.clock.now())
+    assert heard() == (3, True)
+
+
 def test_the_identity_of_a_worker_comes_back(desk: Desk) -> None:
     new = worker("w", clock=desk.clock, lanes=("a", "b"), slots=7, interval_s=2.5)
     number = desk.store.register(new, now=desk.clock.now()).worker_id

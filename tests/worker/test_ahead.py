@@ -208,7 +208,7 @@ def hold_again_and_again(path: Path, over: threading.Event) -> None:
 def test_a_worker_that_waits_long_for_the_lock_records_more_at_a_time(bench: Bench) -> None:
     """The wait counts as what a transaction takes: it is worth sharing."""
     with Queue(bench.db) as queue:
-        queue.add_many([["true"]] * 300)
+        queue.add_many([["true"]] * 200)
     over = threading.Event()
     holder = threading.Thread(target=hold_again_and_again, args=(bench.db, over))
     holder.start()

@@ -120,6 +120,13 @@ FAULTS = {
 }
 HASTY = "books.CLERK_S = 0.5"
 LASTING = "books.CLERK_S = 60.0"
+REFUSED = """
+from spoolctl.engine.clerk import Clerk
+def started(*_):
+    open("asked", "w").close()
+    raise OSError(11, "no")
+Clerk.start = started
+"""
 HEARD = """
 from spoolctl.engine import worker
 heed, hear = worker.Worker._heed, worker.Worker._hear
@@ -249,16 +256,54 @@ def test_there_is_none_where_it_is_not_worth_it(
     bench: Bench, flags: list[str], circumstances: str
 ) -> None:
     fill(bench, 120)
-    noting = """
-from spoolctl.engine.clerk import Clerk
-def started(*_):
-    open("asked", "w").close()
-    raise OSError(11, "no")
-Clerk.start = started
-"""
-    worker = bench.work("--drain", *flags, program=program("", noting + circumstances))
+    worker = bench.work("--drain", *flags, program=program("", REFUSED + circumstances))
     worker.communicate(timeout=60)
     assert not (bench.folder / "asked").exists()
+
+
+BACKLOG = "\nbooks.BACKLOG = 8\n"
+NONE_SHORT = "ahead.SHORT_S = -1.0"
+
+
+def test_one_comes_up_with_a_worker_for_whom_much_waits(bench: Bench) -> None:
+    """Before anything has ended; and it goes when it turns out that nothing is short."""
+    with Queue(bench.db) as queue:
+        queue.add_many([["sleep", "60"]] * 8)
+    worker = bench.work(
+        program=program(in_worker=HASTY + BACKLOG + NONE_SHORT), stderr=subprocess.DEVNULL
+    )
+    clerk = eventually(lambda: clerks_of(worker.pid), what="a clerk")[0]
+    bench.wait_state(1, "running")
+    eventually(lambda: not alive(clerk), what="its end")
+    assert not bench.rows("SELECT 1 FROM events WHERE event = 'succeeded'")
+    worker.terminate()
+    worker.send_signal(signal.SIGINT)
+    worker.wait(timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "flags"), [(7, []), (20, ["--max-jobs", "20"]), (20, ["--slots", "2"])]
+)
+def test_otherwise_none_comes_up_with_it(bench: Bench, jobs: int, flags: list[str]) -> None:
+    fill(bench, jobs)
+    elsewhere = [["true"]] * 20
+    with Queue(bench.db) as queue:
+        queue.add_many(elsewhere, queue="elsewhere")
+    worker = bench.work("--drain", *flags, program=program("", REFUSED + BACKLOG + NONE_SHORT))
+    worker.communicate(timeout=60)
+    assert worker.returncode == 0
+    assert not (bench.folder / "asked").exists()
+
+
+def test_nor_with_one_that_is_not_alone(bench: Bench) -> None:
+    fill(bench, 20)
+    first = bench.work("--queue", "elsewhere", stderr=subprocess.DEVNULL)
+    eventually(lambda: bench.rows("SELECT 1 FROM workers"))
+    worker = bench.work("--drain", program=program("", REFUSED + BACKLOG + NONE_SHORT))
+    worker.communicate(timeout=60)
+    assert not (bench.folder / "asked").exists()
+    first.terminate()
+    first.wait(timeout=30)
 
 
 def test_a_worker_that_keeps_up_has_none(bench: Bench) -> None:

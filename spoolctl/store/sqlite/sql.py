@@ -264,6 +264,7 @@ HEARTBEAT = (
     "UPDATE workers SET heartbeat_at = ?, heartbeat_boot = ? WHERE id = ? AND ended_at IS NULL"
 )
 WORKER_HERE = "SELECT pid, boot_id, heartbeat_boot FROM workers WHERE id = ? AND ended_at IS NULL"
+ANOTHER_WORKER = "SELECT 1 FROM workers WHERE ended_at IS NULL AND id <> ? LIMIT 1"
 DESERT = "UPDATE workers SET start = ?, lanes = '[]' WHERE id = ? AND ended_at IS NULL"
 MARK_USED = "UPDATE workers SET used = 1 WHERE id = ? AND used = 0"
 WORKERS = f"SELECT {WORKER_COLUMNS} FROM workers WHERE ended_at IS NULL ORDER BY id"
@@ -396,6 +397,8 @@ LANE_COUNTS = (
 _LANES = "SELECT queue, ready, waiting, queued, running, done, failed, dead, canceled FROM lanes"
 LANES = f"{_LANES} ORDER BY queue"
 LANE_BY_NAME = f"{_LANES} WHERE queue = ?"
+READY = "SELECT coalesce(sum(ready), 0) FROM lanes"
+READY_IN = f"{READY} WHERE queue = ?"
 # Fallen due, but not promoted yet: still counted in `waiting`.
 DUE_BY_LANE = "SELECT queue, sum(1) FROM jobs WHERE due_clock = ? AND due <= ? GROUP BY queue"
 DUE_BY_LANE_ON_OTHER_BOOTS = (

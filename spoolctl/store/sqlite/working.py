@@ -46,9 +46,10 @@ class Working(Healing, Promotion, Alike):
         who = worker.identity
         # Unsynced, like a heartbeat: the claims that name the worker are synced, and what was
         # written before them with them; whoever has claimed nothing does not outlive the power.
+        execute = self._c.execute
         with self._c.write(full=False):
             healed = self._heal(now)
-            number = self._c.execute(
+            number = execute(
                 sql.ADD_WORKER,
                 (
                     worker.token,
@@ -67,7 +68,15 @@ class Working(Healing, Promotion, Alike):
                     now.boot,
                 ),
             ).lastrowid
-        return Registered(int(number or 0), tuple(healed))
+            ready = self._ready_in(worker.lanes)
+            alone = execute(sql.ANOTHER_WORKER, (number,)).fetchone() is None
+        return Registered(int(number or 0), tuple(healed), ready, alone)
+
+    def _ready_in(self, lanes: Sequence[str] | None) -> int:
+        execute = self._c.execute
+        if lanes is None:
+            return int(execute(sql.READY).fetchone()[0])
+        return sum(int(execute(sql.READY_IN, (lane,)).fetchone()[0]) for lane in lanes)
 
     def unregister(self, worker: int, *, now: Instant) -> None:
         """Forget a worker that ends in good order.
