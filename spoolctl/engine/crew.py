@@ -330,6 +330,7 @@ class Crew:
 
     def collect(self, now: Instant) -> None:
         """Take note of children that have ended."""
+        self._leftovers.look_again()
         for ended in self._children.poll():
             running = self._running.get(ended.pid)
             if running is None:
@@ -364,6 +365,7 @@ class Crew:
 
     def report_late(self) -> None:
         """Report what had to wait, for stragglers or for room on the disk."""
+        self._leftovers.look_again()
         for running in [one for one in self.running if one.gone]:
             self._has_gone(running)
 
@@ -477,7 +479,11 @@ class Crew:
             self._deadlines.sooner("unreported", mono + pause)
             return
         self._patience.over("output")
-        if survivors != 0:
+        if survivors == 0:
+            # Now, and not when that is recorded: what is started until then would have copies,
+            # up to its exec, and a spare that anybody has open is none (`engine.spares`).
+            running.streams.close()
+        else:
             running.slot.leave()
         self._let_go(running)
         self.reports.append(Report(outcome, running.claimed, running))

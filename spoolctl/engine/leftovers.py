@@ -18,6 +18,11 @@ class Leftovers:
         self._children = children
         # Orphans that may be the survivors of a success: pid and start.
         self._tolerated: set[tuple[int, str]] = set()
+        self._nobody = False  # but our own children is alive, as was seen since `look_again`
+
+    def look_again(self) -> None:
+        """Leaders have ended: what was seen before says nothing of theirs."""
+        self._nobody = False
 
     def survivors(self, running: Running) -> int | None:
         """How many processes a succeeded attempt left running; None if that cannot be seen.
@@ -26,7 +31,9 @@ class Leftovers:
         """
         if running.slot.is_free():
             running.unlock()
-            if self._children.others() is False:
+            # One look tells for all leaders that had ended before it.
+            self._nobody = self._nobody or self._children.others() is False
+            if self._nobody:
                 return 0
         try:
             look = tree.Snapshot.take()

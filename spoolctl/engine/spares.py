@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from collections import deque
 from contextlib import suppress
 
 FILE_MODE = 0o600
@@ -28,7 +29,7 @@ class Spares:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._paths: list[str] = []
+        self._paths: deque[str] = deque()
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -43,7 +44,9 @@ class Spares:
     def take(self, path: str) -> int | None:
         """Give a spare the name `path`, which must be new; its descriptor, or None."""
         while self._paths:
-            spare = self._paths.pop()
+            # The one that has been here for longest: a process that had not closed its copy yet,
+            # between fork and exec, has come further meanwhile.
+            spare = self._paths.popleft()
             try:
                 os.rename(spare, path)
             except OSError:  # swept, moved, made immutable: whatever it is, it is no spare
@@ -67,7 +70,7 @@ class Spares:
         """Remove all spares."""
         while self._paths:
             with suppress(OSError):
-                os.unlink(self._paths.pop())
+                os.unlink(self._paths.popleft())
 
 
 def _put_aside(path: str, spare: str) -> None:
