@@ -80,11 +80,14 @@ class Stream:
         Small ones come back as bytes. With `keep` even an empty one stays a file (survivors
         may still write to it).
         """
-        found = os.fstat(self.fd)
-        size = found.st_size
         # All writes through the inherited descriptor end at its offset: a file that is now
         # shorter was truncated by the command itself (`>/dev/stderr` opens it anew).
-        shortened = self._shortened or size < max(self._seen, os.lseek(self.fd, 0, os.SEEK_CUR))
+        written = max(self._seen, os.lseek(self.fd, 0, os.SEEK_CUR))
+        if not (written or self._shortened or keep) and os.lseek(self.fd, 0, os.SEEK_END) == 0:
+            return NOTHING  # what most commands write
+        found = os.fstat(self.fd)
+        size = found.st_size
+        shortened = self._shortened or size < written
         if size == 0 and not keep:
             return Capture(0, b"", shortened=shortened)
         if size > limit_bytes:

@@ -191,6 +191,9 @@ def main() -> None:
 
 
 def _serve(path: str, worker: int, parent: int) -> None:
+    # The store imports it with the first command: then everybody would wait, and our worker too.
+    import json as json
+
     store = open_store(path, create=False, wait_s=WAIT_S)
     clock = SystemClock()
     gc.freeze()

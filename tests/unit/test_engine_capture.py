@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 from spoolctl.core.paths import stream_path
-from spoolctl.engine.capture import MISSING, NextStreams, Streams, open_recorded, salvage
+from spoolctl.engine.capture import (
+    MISSING,
+    NOTHING,
+    NextStreams,
+    Streams,
+    open_recorded,
+    salvage,
+)
 from spoolctl.engine.punch import punch_hole
 from spoolctl.engine.spares import Spares
 from spoolctl.process.spawn import open_descriptors
@@ -167,6 +174,26 @@ def test_a_stream_that_the_command_truncated_is_flagged(db: str) -> None:
     streams.close()
     assert err.data == b"short\n"
     assert err.shortened
+
+
+@pytest.mark.parametrize("way", ["as it has it", "opened anew", "opened anew, and looked at twice"])
+def test_one_that_it_truncated_to_nothing_is_flagged_too(db: str, way: str) -> None:
+    """If anybody can know: what was written under another opening has to have been seen."""
+    streams = Streams(db, TOKEN)
+    opened = streams.stdout.fd
+    if way != "as it has it":
+        opened = os.open(streams.stdout.path, os.O_WRONLY | os.O_APPEND)
+    os.write(opened, b"a line that is lost\n")
+    assert streams.look(LIMIT)
+    os.ftruncate(opened, 0)
+    if way == "opened anew, and looked at twice":
+        assert streams.look(LIMIT)
+    if opened != streams.stdout.fd:
+        os.close(opened)
+    out, err = streams.finish(64, LIMIT, keep=False)
+    streams.close()
+    assert (out.data, out.shortened) == (b"", True)
+    assert err == NOTHING
 
 
 def test_over_the_limit_the_middle_is_dropped_and_counted(db: str) -> None:

@@ -89,6 +89,17 @@ def test_quiet_files_are_used_again(db: str, spares: Spares) -> None:
     assert reused(db, spares, before)
 
 
+def test_the_one_that_was_put_away_first_is_used_first(db: str) -> None:
+    """Nobody has it open any more; of the last ones a process may, that has not executed yet."""
+    spares = Spares(most=4)
+    first, second = Streams(db, OLD, spares), Streams(db, NEW, spares)
+    before = inodes(first)
+    put_away(first, spares)
+    put_away(second, spares)
+    assert inodes(Streams(db, "12" * 16, spares)) == before
+    spares.drop()
+
+
 def test_what_a_command_set_on_its_descriptor_stays_with_it(db: str, spares: Spares) -> None:
     streams = Streams(db, OLD, spares)
     before = inodes(streams)

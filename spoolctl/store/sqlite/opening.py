@@ -33,9 +33,11 @@ from spoolctl.store.sqlite.schema.migrations import MIGRATIONS
 WAL_LIMIT_BYTES = 16 << 20
 """A log that grew during a burst is cut back to this size when it starts over."""
 
-CHECKPOINT_PAGES = 3000
-"""Pages in the log at which a commit writes them back (12 MB, below WAL_LIMIT_BYTES). Jobs change
-the same few pages again and again: the longer the log, the fewer are written twice."""
+CHECKPOINT_PAGES = 1000
+"""Pages in the log at which a commit writes them back (4 MB, below WAL_LIMIT_BYTES). Jobs change
+the same few pages again and again: the longer the log, the fewer are written twice. But whoever is
+the last to close the file removes the log, which may take 1 ms for each MB (where the disk is told
+of what is free: `mount -o discard`); and the longer it is, the longer everybody waits meanwhile."""
 
 LONGEST_PATH_BYTES = 504
 """SQLite's own limit (MAX_PATHNAME in os_unix.c), with room for the suffix of its journal."""
