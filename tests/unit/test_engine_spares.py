@@ -96,7 +96,9 @@ def test_the_one_that_was_put_away_first_is_used_first(db: str) -> None:
     before = inodes(first)
     put_away(first, spares)
     put_away(second, spares)
-    assert inodes(Streams(db, "12" * 16, spares)) == before
+    third = Streams(db, "12" * 16, spares)
+    assert inodes(third) == before
+    third.close()
     spares.drop()
 
 
