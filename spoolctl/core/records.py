@@ -66,7 +66,7 @@ class Registered(NamedTuple):
     """A worker's id, and one sentence for each repair that was made on the way.
 
     `ready`: how many jobs of its lanes may be claimed now, as far as is counted. `alone`: no other
-    worker is registered.
+    worker is registered, nor one that has died and whose attempts nobody has taken back yet.
     """
 
     worker_id: int

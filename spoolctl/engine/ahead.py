@@ -31,7 +31,8 @@ MOST_IF_SLOW = 8
 
 STEADY = 64
 """After how many short commands in a row, with more waiting all the time, a clerk is worth its
-start, which takes as long as a hundred of them (`engine.clerk`)."""
+start, which takes as long as a hundred of them (`engine.clerk`). Where `BACKLOG` jobs wait this
+is not awaited."""
 
 BACKLOG = 256
 """How many jobs have to wait for a worker that is alone for a clerk to be started with it: while

@@ -105,6 +105,7 @@ class Books:
             from spoolctl.engine import clerk as clerk
         self._clerk: Clerk | None = None
         self._clerk_at = 0.0
+        self._foreseen = False  # a clerk will be of use, as soon as something runs
         self._sent: Request | None = None
         self._claimed = False  # in this turn
         self._failures = 0  # of the clerk, in a row
@@ -113,13 +114,8 @@ class Books:
     def registered(self, registered: Registered) -> None:
         """This is our number, and how much there was to do at that moment."""
         self.worker = registered.worker_id
-        if (
-            self._may_have_clerk
-            and registered.alone
-            and registered.ready >= BACKLOG
-            and self._crew.ahead.most
-        ):
-            self._engage()
+        much = registered.alone and registered.ready >= BACKLOG
+        self._foreseen = self._may_have_clerk and much and self._crew.ahead.most > 0
 
     @property
     def on_its_way(self) -> bool:
@@ -135,6 +131,12 @@ class Books:
         if self._try.failure is not None:
             return False
         self._claimed = False
+        if self._foreseen and self._crew.running:
+            # Now: guardian and commands come first, should there be too little for all.
+            self._foreseen = False
+            self._engage()
+        if self._crew.short and self._clerk is not None and self._sent is None:
+            self._dispense_with(self._clerk)  # its descriptors, and its process, may be what lacks
         clerk = self._clerk
         # An answer first: what has been claimed counts in the next request.
         answered = clerk is None or clerk.ready or self._hear(clerk)
@@ -144,6 +146,8 @@ class Books:
             request = self._request(stopping)
             if request is not None and not (answered and self._ask_clerk(request)):
                 self._by_ourselves(request)
+        if self._foreseen and self._claimed:
+            self._deadlines.sooner("again", 0.0)
         return self._claimed
 
     def _request(self, stopping: bool) -> Request | None:
@@ -341,6 +345,9 @@ class Books:
             self._clerk_at = 0.0  # nothing was wrong with it
         elif self._try.failure is None and self._hear(clerk) and clerk.ready:
             return  # it was us who had stopped
+        self._dispense_with(clerk)
+
+    def _dispense_with(self, clerk: Clerk) -> None:
         self._end(clerk)
         if clerk.collected():  # a thread of the program may have been first
             self._crew.left_by(clerk.pid)

@@ -92,7 +92,7 @@ class Crew:
         self._leftovers = Leftovers(self._children)
         self._free = list(reversed(station.slots))
         self.unstarted: list[Unstarted] = []  # for want of a slot, or of resources
-        self._short = False  # of resources
+        self.short = False  # of what the last start needed, the machine's or our own
         # With a ceiling, what waits here would take the place of what could run elsewhere.
         self.ahead = Ahead(options.jobs if options.slots is None else 0)
         self._gather_until: float | None = None
@@ -119,7 +119,7 @@ class Crew:
     @property
     def room(self) -> int:
         """How many more jobs may be claimed, those for slots that are not free yet included."""
-        if self._short:
+        if self.short:
             return 0
         return len(self._free) + self.ahead.limit - len(self.unstarted)
 
@@ -161,7 +161,7 @@ class Crew:
         Nothing while an end waits to be recorded that leaves survivors: its place in the roster
         names them, and until then they are no success's to leave.
         """
-        self._short = False
+        self.short = False
         if self.unstarted and self._free:
             with several():
                 self._start_some()
@@ -183,15 +183,15 @@ class Crew:
                 self._deadlines.sooner("again", 0.0)
             except NoResources as error:
                 if (self._over or self._recorded) and not error.is_failing:
-                    # They still have descriptors open, and count as processes.
+                    # Zombies count as processes; what left survivors has its streams open.
                     self.tidy()
                     continue
                 if self.reports:
-                    break  # what has ended keeps its files open until that is recorded
+                    break  # to be tried again when they are recorded; that is soon enough
                 mono = self._mono()
                 self._patience.pause("start", error, mono)
                 self._deadlines.sooner("again", mono + RESOURCES_PAUSE_S)
-                self._short = True
+                self.short = True
                 self.give_back_held()
                 break
             else:
@@ -200,9 +200,10 @@ class Crew:
 
     def prepare(self) -> None:
         """With one slot, make the next command's streams while this one runs: nothing else is
-        to do then."""
+        to do then. If none runs there may be too few descriptors for it: hold none."""
         if len(self._station.slots) == 1:
-            self._next.make(self.unstarted[0].claimed.token if self.unstarted else "")
+            waits = self.unstarted and not self._free
+            self._next.make(self.unstarted[0].claimed.token if waits else "")
 
     def gathers(self) -> bool:
         """Whether what has ended waits a moment longer, for more to be recorded with it.

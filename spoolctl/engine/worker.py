@@ -182,8 +182,6 @@ class Worker:
             return False
         self._id = registered.worker_id
         self._books.registered(registered)
-        for sentence in registered.healed:
-            self._log(f"spoolctl: {sentence}")
         self._reaper = Reaper(
             self._store,
             self._id,
@@ -193,6 +191,8 @@ class Worker:
             log=self._log,
             evidence=self._evidence,
         )
+        for sentence in registered.healed:
+            self._log(f"spoolctl: {sentence}")
         if options.job_id is not None:
             self._books.errand = Errand(
                 self._store,

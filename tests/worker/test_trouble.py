@@ -155,6 +155,45 @@ def test_too_few_open_files_delay_jobs_and_fail_none(bench: Bench) -> None:
     assert {bench.job(job)["state"] for job in jobs} == {"done"}
 
 
+def clerk_from(jobs: int) -> tuple[str, ...]:
+    """A worker that has a clerk from the start if so many jobs wait, and else none."""
+    return (
+        "-c",
+        f"from spoolctl.engine import ahead, books; books.BACKLOG = {jobs}; ahead.STEADY = 10**9;"
+        " from spoolctl.__main__ import main; main()",
+    )
+
+
+@pytest.mark.parametrize("slots", ["1", "4"])
+def test_a_clerk_takes_no_descriptors_that_guardian_and_commands_need(
+    bench: Bench, slots: str
+) -> None:
+    """However few there are: what is enough without it is enough."""
+
+    def drains(limit: int, program: tuple[str, ...], timeout_s: float) -> bool:
+        with Queue(bench.db) as queue:
+            queue.add_many([["sleep", "0.02"]] * 12)
+        limits = limit, limit
+        worker = bench.work(
+            "--drain", "-j", slots, program=program, stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits),
+        )  # fmt: skip
+        try:
+            return worker.wait(timeout=timeout_s) == 0
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+            return False
+
+    enough = 40
+    while drains(enough - 1, clerk_from(10**9), 3.0):
+        enough -= 1
+    assert 15 < enough < 36
+    bench.drain("--reap-after", "0.1")
+    for limit in range(enough, enough + 6):
+        assert drains(limit, clerk_from(1), 20.0), limit
+
+
 def test_what_was_recorded_keeps_no_descriptors_from_the_next_commands(bench: Bench) -> None:
     """Two streams a slot fit; those of the commands before them are let go for these."""
     with Queue(bench.db) as queue:
