@@ -90,7 +90,10 @@ class Slot:
         self._left = [path for path in self._left if not locks.remove(path)]
 
     def handed_over(self) -> None:
-        """The command has inherited the lock: drop our copy, or we would keep it alive."""
+        """The command has inherited the lock: drop our copy, or we would keep it alive.
+
+        Before that it gives up a lock that no command needs yet; `lock` takes it again.
+        """
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

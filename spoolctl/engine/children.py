@@ -84,12 +84,16 @@ class Children:
         except OSError:
             return False
 
+    def rest(self) -> None:
+        """Keep nothing open for `others` until it is asked again."""
+        self._all.close()
+
     def close(self) -> None:
         """Release what is kept open for `others`. May be called twice."""
         pids = self._all.pids() or set()
         _left.clear()
         _left.update(pid for pid in pids if not self._is_programs(pid))
-        self._all.close()
+        self.rest()
 
     @property
     def known(self) -> frozenset[int]:

@@ -192,11 +192,18 @@ class Crew:
                 self._patience.pause("start", error, mono)
                 self._deadlines.sooner("again", mono + RESOURCES_PAUSE_S)
                 self.short = True
+                self._hold_nothing()
                 self.give_back_held()
                 break
             else:
                 self._patience.over("start")
             del self.unstarted[0]
+
+    def _hold_nothing(self) -> None:
+        """Close what can be opened again: it may be what a guardian, or a command, needs."""
+        for slot in self._free:
+            slot.handed_over()
+        self._children.rest()
 
     def prepare(self) -> None:
         """With one slot, make the next command's streams while this one runs: nothing else is

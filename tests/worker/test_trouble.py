@@ -20,7 +20,7 @@ import pytest
 
 from spoolctl import Queue
 from tests.helpers import clean_env, eventually
-from tests.worker.conftest import EAGER, Bench, alive
+from tests.worker.conftest import EAGER, Bench, alive, guardian_of
 
 
 def test_a_long_foreign_lock_loses_no_result(bench: Bench) -> None:
@@ -164,34 +164,59 @@ def clerk_from(jobs: int) -> tuple[str, ...]:
     )
 
 
-@pytest.mark.parametrize("slots", ["1", "4"])
+NO_CLERK = clerk_from(10**9)
+
+
+def drains(
+    bench: Bench,
+    limit: int,
+    program: tuple[str, ...],
+    timeout_s: float,
+    *,
+    slots: int = 1,
+    guardian_dies: bool = False,
+) -> bool:
+    """Whether a worker with so few descriptors runs a dozen commands in time."""
+    with Queue(bench.db) as queue:
+        queue.add_many([["sleep", "0.02"]] * 12)
+    worker = bench.work(
+        "--drain", "-j", str(slots), program=program, stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
+    )  # fmt: skip
+    if guardian_dies:
+        os.kill(eventually(lambda: guardian_of(worker.pid)), signal.SIGKILL)
+    try:
+        return worker.wait(timeout=timeout_s) == 0
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()
+        return False
+
+
+def fewest(bench: Bench, slots: int) -> int:
+    """How many descriptors are enough for a worker without a clerk."""
+    limit = 40
+    while drains(bench, limit - 1, NO_CLERK, 3.0, slots=slots):
+        limit -= 1
+    assert 15 < limit < 36
+    bench.drain("--reap-after", "0.1")
+    return limit
+
+
+@pytest.mark.parametrize("slots", [1, 4])
 def test_a_clerk_takes_no_descriptors_that_guardian_and_commands_need(
-    bench: Bench, slots: str
+    bench: Bench, slots: int
 ) -> None:
     """However few there are: what is enough without it is enough."""
-
-    def drains(limit: int, program: tuple[str, ...], timeout_s: float) -> bool:
-        with Queue(bench.db) as queue:
-            queue.add_many([["sleep", "0.02"]] * 12)
-        limits = limit, limit
-        worker = bench.work(
-            "--drain", "-j", slots, program=program, stderr=subprocess.DEVNULL,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits),
-        )  # fmt: skip
-        try:
-            return worker.wait(timeout=timeout_s) == 0
-        except subprocess.TimeoutExpired:
-            worker.kill()
-            worker.wait()
-            return False
-
-    enough = 40
-    while drains(enough - 1, clerk_from(10**9), 3.0):
-        enough -= 1
-    assert 15 < enough < 36
-    bench.drain("--reap-after", "0.1")
+    enough = fewest(bench, slots)
     for limit in range(enough, enough + 6):
-        assert drains(limit, clerk_from(1), 20.0), limit
+        assert drains(bench, limit, clerk_from(1), 20.0, slots=slots), limit
+
+
+def test_streams_of_the_next_command_keep_no_descriptors_from_a_new_guardian(bench: Bench) -> None:
+    enough = fewest(bench, 1)
+    for limit in range(enough, enough + 3):
+        assert drains(bench, limit, NO_CLERK, 20.0, guardian_dies=True), limit
 
 
 def test_what_was_recorded_keeps_no_descriptors_from_the_next_commands(bench: Bench) -> None:
