@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spoolctl.core.pauses import pause
-from spoolctl.core.records import Claimed, Cycle, Outcome, Recorded, Want
+from spoolctl.core.records import Claimed, Cycle, Outcome, Recorded, Registered, Want
 from spoolctl.core.states import AttemptState, Reason
 from spoolctl.core.tuples import NamedTuple
 from spoolctl.engine.ahead import BACKLOG
@@ -26,7 +26,6 @@ from spoolctl.engine.trying import Trying
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from spoolctl.core.records import Registered
     from spoolctl.engine.clerk import Clerk
     from spoolctl.engine.clock import Clock
     from spoolctl.store.protocol import Store
@@ -131,7 +130,7 @@ class Books:
         if self._try.failure is not None:
             return False
         self._claimed = False
-        if self._foreseen and self._crew.running:
+        if self._foreseen and self._crew.running and not stopping:
             # Now: guardian and commands come first, should there be too little for all.
             self._foreseen = False
             self._engage()
@@ -348,6 +347,7 @@ class Books:
         self._dispense_with(clerk)
 
     def _dispense_with(self, clerk: Clerk) -> None:
+        """End it, which is seen now or when it is collected."""
         self._end(clerk)
         if clerk.collected():  # a thread of the program may have been first
             self._crew.left_by(clerk.pid)
