@@ -132,7 +132,6 @@ class Books:
         self._claimed = False
         if self._foreseen and self._crew.running and not stopping:
             # Now: guardian and commands come first, should there be too little for all.
-            self._foreseen = False
             self._engage()
         if self._crew.short and self._clerk is not None and self._sent is None:
             self._dispense_with(self._clerk)  # its descriptors, and its process, may be what lacks
@@ -279,6 +278,7 @@ class Books:
         return True
 
     def _engage(self) -> None:
+        self._foreseen = False
         mono = self._mono()
         if mono < self._clerk_at:
             return
